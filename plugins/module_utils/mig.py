@@ -155,7 +155,8 @@ def _compare(gpus: list[dict[str, Any]], wanted: dict[str, str], after: dict[str
             continue
         if state.current != state.pending:
             raise MigError(
-                f"GPU {bus_id} keeps MIG {state.current} until it is reset (pending: {state.pending}); stop what holds the GPU or reboot the host, then run again"
+                f"GPU {bus_id} keeps MIG {state.current} until it is reset (pending: {state.pending}); "
+                "stop what holds the GPU or reboot the host, then run again"
             )
         found = _text(state.current, [instance.place for instance in state.instances])
         if found != wanted[bus_id]:

@@ -27,7 +27,7 @@ class Board:
     def __init__(self, mode: str = "Disabled", instances: list[tuple[str, int]] | None = None, reset_needed: bool = False) -> None:
         self.current = self.pending = mode
         self.reset_needed = reset_needed
-        self.instances = {number: place for number, place in enumerate(instances or [], start=1)}
+        self.instances = dict(enumerate(instances or [], start=1))
         self.commands: list[str] = []
 
     def __call__(self, command: list[str]) -> tuple[int, str, str]:
