@@ -1,0 +1,439 @@
+# Copyright: (c) 2026, rackready contributors
+# GNU General Public License v3.0+ (see https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What one run did to one host, and the record that says so.
+
+Pure: the callback hands over events, this module keeps what matters (HostLog) and builds the record (build_record).
+The shape of a record is schemas/record.schema.json.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Literal, NamedTuple
+
+SCHEMA = 1
+COLLECTION = "rackready.gpu"
+FACTS = f"{COLLECTION}.gpu_host_facts"
+PLAN = f"{COLLECTION}.gpu_plan"
+SMOKE_TEST = f"{COLLECTION}.gpu_smoke_test"
+SOURCES = f"{COLLECTION}.stack_sources"
+
+# stack_sources is missing on purpose: pin.yml asks with it on the controller, which is no GPU host and gets no record.
+HOST_MODULES = frozenset({FACTS, PLAN, SMOKE_TEST})
+# They report, they change nothing on a host: what they call changed is the plan's difference.
+READ_ONLY = frozenset({FACTS, PLAN, SOURCES})
+
+HIDDEN = "the output is hidden by no_log"
+MESSAGE_LIMIT = 2000
+WHAT_LIMIT = 200
+
+Kind = Literal["ok", "skipped", "failed", "ignored", "rescued", "unreachable"]
+
+_URL_PASSWORD = re.compile(r"(?<=://)[^/\s:@]*:[^/\s@]*@")
+_SECRET_NAME = re.compile(r"(password|passwd|passphrase|secret|token|api_?key)$", re.IGNORECASE)
+# What a module returns beside its own findings.
+_NOT_FINDINGS = frozenset(
+    {
+        "verdict",
+        "checks",
+        "reason",
+        "remedy",
+        "stamp",
+        "msg",
+        "changed",
+        "failed",
+        "invocation",
+        "ansible_facts",
+        "diff",
+        "warnings",
+        "deprecations",
+        "exception",
+    }
+)
+
+
+class Conclusion(NamedTuple):
+    """How a run ended for a host: outcome (see the schema), why in one sentence, what to do now."""
+
+    outcome: str
+    reason: str | None
+    remedy: str | None
+
+
+class Failure(NamedTuple):
+    """The task that ended a host's run: resolved action name, role without the collection, task name, message."""
+
+    action: str
+    role: str | None
+    task: str
+    message: str
+    remedy: str | None
+
+
+@dataclass(frozen=True)
+class Run:
+    """What all hosts of one run share. versions: {rackready, ansible}."""
+
+    run_id: str
+    check_mode: bool
+    versions: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class TaskEvent:
+    """The end of one task on one host.
+
+    action is the resolved name of the module; role the role's full name. result is in native types and may be empty where
+    needs_result says that nothing is taken from it.
+    """
+
+    kind: Kind
+    action: str
+    role: str | None
+    task: str
+    at: datetime
+    changed: bool = False
+    result: Mapping[str, Any] = field(default_factory=dict)
+
+
+def is_ours(action: str, role: str | None) -> bool:
+    """Whether a task makes its host one that this project keeps a record of."""
+    return action in HOST_MODULES or (role or "").startswith(f"{COLLECTION}.")
+
+
+def needs_result(kind: Kind, action: str, changed: bool) -> bool:
+    """Whether a HostLog takes anything from this task's result; the others need not be copied."""
+    return changed or kind in ("failed", "unreachable") or action in HOST_MODULES or action == SOURCES
+
+
+@dataclass
+class HostLog:
+    """What happened on one host in one run, in the order of events."""
+
+    host: str
+    playbook: str
+    started_at: datetime
+    finished_at: datetime
+    ours: bool = False
+    plan: dict[str, Any] | None = None
+    plan_after: dict[str, Any] | None = None
+    changed_since_plan: bool = False
+    facts: dict[str, Any] | None = None
+    smoke_test: dict[str, Any] | None = None
+    changed: list[dict[str, Any]] = field(default_factory=list)
+    failure: Failure | None = None
+    unreachable: str | None = None
+    running: str | None = None
+    tasks: dict[str, int] = field(default_factory=lambda: dict.fromkeys(("ok", "changed", "failed", "skipped", "ignored", "rescued"), 0))
+
+    @property
+    def last_plan(self) -> dict[str, Any]:
+        """The newest plan, {} before there is one."""
+        return self.plan_after or self.plan or {}
+
+    @property
+    def verdict(self) -> str | None:
+        """The verdict of this run's smoke test; None when none ran or it gave none."""
+        return (self.smoke_test or {}).get("verdict")
+
+    def start(self, task: str, at: datetime) -> None:
+        """A task begins on the host."""
+        self.running = task
+        self.finished_at = at
+
+    def add(self, event: TaskEvent) -> None:
+        """A task has ended on the host."""
+        self.finished_at = event.at
+        self.running = None
+        self.ours = self.ours or is_ours(event.action, event.role)
+        self._count(event)
+        for result in _results(event.result):
+            self._take(event.action, result)
+        if event.changed and event.action not in READ_ONLY:
+            self.changed.append({"role": _short_role(event.role), "task": event.task, "actions": actions_of(event.result)})
+            # A smoke test writes its stamp and nothing else, which is no reason to plan again.
+            self.changed_since_plan = self.changed_since_plan or event.action != SMOKE_TEST
+        if event.kind == "failed" and self.failure is None:
+            remedy = event.result.get("remedy")
+            self.failure = Failure(event.action, _short_role(event.role), event.task, message_of(event.result), str(remedy) if remedy else None)
+        if event.kind == "unreachable":
+            self.unreachable = message_of(event.result)
+
+    def _count(self, event: TaskEvent) -> None:
+        # Ignored and rescued failures are no failures: the play went on as it was written.
+        counted = {"unreachable": "failed"}.get(event.kind, event.kind)
+        self.tasks[counted] += 1
+        if event.changed:
+            self.tasks["changed"] += 1
+
+    def _take(self, action: str, result: Mapping[str, Any]) -> None:
+        facts = result.get("ansible_facts")
+        facts = facts if isinstance(facts, Mapping) else {}
+        if action == FACTS and isinstance(facts.get("gpu_host"), Mapping):
+            self.facts = dict(facts["gpu_host"])
+        elif action == PLAN:
+            plan = facts.get("gpu_plan", result.get("gpu_plan"))
+            if isinstance(plan, Mapping):
+                self._take_plan(dict(plan))
+        elif action == SMOKE_TEST and "verdict" in result:
+            self.smoke_test = dict(result)
+
+    def _take_plan(self, plan: dict[str, Any]) -> None:
+        if self.plan is None:
+            self.plan = plan
+        else:
+            self.plan_after = plan
+        self.changed_since_plan = False
+
+
+def _results(result: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
+    items = result.get("results")
+    if isinstance(items, list):
+        return [item for item in items if isinstance(item, Mapping)]
+    return [result]
+
+
+def _short_role(role: str | None) -> str | None:
+    prefix = f"{COLLECTION}."
+    return role[len(prefix) :] if role and role.startswith(prefix) else role
+
+
+def _cut(text: str, limit: int) -> str:
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def message_of(result: Mapping[str, Any]) -> str:
+    """A failed result's own words, at most MESSAGE_LIMIT characters: the first failed item's of a loop, with the end of stderr or stdout."""
+    if "censored" in result:
+        return HIDDEN
+    failed = [item for item in _results(result) if item.get("failed") or item.get("unreachable") or item.get("failed_when_result")]
+    if "results" in result and failed:
+        label = failed[0].get("_ansible_item_label", failed[0].get("item"))
+        text = message_of(failed[0])
+        return text if label is None or text == HIDDEN else f"{text} (item {_cut(str(label), WHAT_LIMIT)})"
+    message = str(result.get("msg") or result.get("reason") or "").strip()
+    for stream in ("stderr", "module_stderr", "stdout", "module_stdout"):
+        lines = [line.strip() for line in str(result.get(stream) or "").splitlines() if line.strip()]
+        if lines:
+            tail = " / ".join(lines[-3:])
+            message = message if tail in message else f"{message}: {tail}".lstrip(": ")
+            break
+    return _cut(message or "the task gave no message", MESSAGE_LIMIT)
+
+
+def actions_of(result: Mapping[str, Any]) -> list[str]:
+    """What a changed task did, short: the module's own `actions`, else the names, paths and states that it was called with."""
+    found: list[str] = []
+    for item in _results(result):
+        if "censored" in item:
+            found.append(HIDDEN)
+        elif "results" in result and not item.get("changed"):
+            continue
+        elif isinstance(item.get("actions"), list):
+            found.extend(_cut(str(action), WHAT_LIMIT) for action in item["actions"])
+        else:
+            invocation = item.get("invocation")
+            arguments = invocation.get("module_args") if isinstance(invocation, Mapping) else None
+            given = arguments if isinstance(arguments, Mapping) else item
+            words = [f"{name}={_listed(given[name])}" for name in ("name", "path", "dest", "state", "cmd") if given.get(name)]
+            if words:
+                found.append(_cut(" ".join(words), WHAT_LIMIT))
+    return found
+
+
+def _listed(value: object) -> str:
+    return ",".join(str(part) for part in value) if isinstance(value, list) else str(value)
+
+
+def build_record(log: HostLog, run: Run, interruption: str | None = None) -> dict[str, Any] | None:
+    """The record of one host, ready for json.dumps; see schemas/record.schema.json.
+
+    interruption: a sentence when the run stopped before this host's play ended. None is returned for a host that is none of ours, and
+    for one where only facts were read: there is nothing to say about it.
+    """
+    conclusion = conclude(log, run, interruption) if log.ours else None
+    if conclusion is None:
+        return None
+    smoke_test = log.smoke_test or {}
+    stamp = smoke_test.get("stamp") if log.verdict in ("accepted", "simulated") else None
+    record = {
+        "schema": SCHEMA,
+        "run_id": run.run_id,
+        "host": log.host,
+        "started_at": utc(log.started_at),
+        "finished_at": utc(log.finished_at),
+        **conclusion._asdict(),
+        "release": log.last_plan.get("release"),
+        "playbook": log.playbook,
+        "check_mode": run.check_mode,
+        "facts": log.facts,
+        "plan": log.plan,
+        "plan_after": log.plan_after,
+        "changed": log.changed,
+        "checks": smoke_test.get("checks") or [],
+        "verdict": log.verdict,
+        "smoke_test": {name: value for name, value in smoke_test.items() if name not in _NOT_FINDINGS and not name.startswith("_")} or None,
+        "stamp": stamp or _stamp(log) or None,
+        "failed_task": log.failure._asdict() if log.failure else None,
+        "versions": dict(run.versions),
+        "tasks": log.tasks,
+    }
+    plain: dict[str, Any] = to_plain(record)
+    return plain
+
+
+def utc(moment: datetime) -> str:
+    """A moment as the record writes it: 2026-12-01T04:05:06Z."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def to_plain(value: object, name: str = "") -> Any:
+    """value in JSON's own types only: text that UTF-8 can hold, no NaN, and no passwords in URLs or under names that say secret."""
+    if isinstance(value, Mapping):
+        return {_plain_text(str(key)): to_plain(item, str(key)) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [to_plain(item, name) for item in value]
+    return _plain_scalar(value, name)
+
+
+def _plain_scalar(value: object, name: str) -> bool | int | float | str | None:
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else None
+    return "********" if _SECRET_NAME.search(name) else _plain_text(str(value))
+
+
+def _plain_text(text: str) -> str:
+    # str.__str__ of a subclass may return the subclass; encoding gives plain text and shows bytes that were never UTF-8 as such.
+    plain = text.encode("utf-8", "surrogateescape" if _escaped(text) else "replace").decode("utf-8", "replace")
+    return _URL_PASSWORD.sub("********@", plain) if "://" in plain else plain
+
+
+def _escaped(text: str) -> bool:
+    # Only these surrogates stand for bytes; any other is refused by the handler.
+    return not any("\ud800" <= char <= "\udfff" and not "\udc80" <= char <= "\udcff" for char in text)
+
+
+# --- How a run ended. The first rule that has something to say decides; a rule further up is never hidden by one further down. ---
+
+
+def conclude(log: HostLog, run: Run, interruption: str | None) -> Conclusion | None:
+    """Outcome, reason and remedy of a host; None where only facts were read."""
+    rules: tuple[Callable[[HostLog, Run, str | None], Conclusion | None], ...] = (
+        _test_against,
+        _lost,
+        _refused,
+        _failed,
+        _interrupted,
+        _not_as_planned,
+        _test_for,
+        _nothing_to_do,
+        _applied,
+        _planned,
+    )
+    return next((conclusion for rule in rules if (conclusion := rule(log, run, interruption))), None)
+
+
+def _again(log: HostLog, playbook: str | None = None) -> str:
+    return f"ansible-playbook {playbook or log.playbook} -l {log.host}"
+
+
+def _test_against(log: HostLog, _run: Run, _interruption: str | None) -> Conclusion | None:
+    if log.verdict in (None, "accepted", "simulated"):
+        return None
+    found = log.smoke_test or {}
+    # An unknown verdict is no acceptance.
+    outcome = "rejected" if log.verdict == "rejected" else "incomplete"
+    return Conclusion(outcome, found.get("reason") or message_of(found), found.get("remedy") or f"Correct it and run again: {_again(log)}")
+
+
+def _lost(log: HostLog, _run: Run, _interruption: str | None) -> Conclusion | None:
+    if log.unreachable is None:
+        return None
+    remedy = f"Check that the host is up and that its address and key are right (ansible {log.host} -m ansible.builtin.ping), then run again: {_again(log)}"
+    return Conclusion("unreachable", log.unreachable, remedy)
+
+
+def _refused(log: HostLog, _run: Run, _interruption: str | None) -> Conclusion | None:
+    refusals = [str(sentence) for sentence in log.last_plan.get("refusals") or []]
+    if refusals:
+        return Conclusion("refused", " ".join(refusals), f"Nothing more was changed. Do what each sentence says, then: {_again(log)}")
+    if log.failure and log.failure.action == SOURCES and not log.changed:
+        return Conclusion("refused", log.failure.message, log.failure.remedy or f"Nothing was changed. Make the sources reachable, then: {_again(log)}")
+    return None
+
+
+def _failed(log: HostLog, _run: Run, _interruption: str | None) -> Conclusion | None:
+    if log.failure is None:
+        return None
+    where = f"{log.failure.role}: {log.failure.task}" if log.failure.role else log.failure.task
+    remedy = log.failure.remedy or f"Correct what the message names and run again (what already holds is left alone): {_again(log)}"
+    return Conclusion("failed", f"{where}: {log.failure.message}", remedy)
+
+
+def _interrupted(log: HostLog, _run: Run, interruption: str | None) -> Conclusion | None:
+    if interruption is None:
+        return None
+    running = f" while '{log.running}' ran: what that task has done is unknown" if log.running else ""
+    return Conclusion("interrupted", f"{interruption}{running}", f"Run again; it plans from what is there: {_again(log)}")
+
+
+def _differing(plan: Mapping[str, Any]) -> list[str]:
+    areas = plan.get("areas")
+    areas = areas if isinstance(areas, Mapping) else {}
+    return [str(name) for name, area in areas.items() if name != "smoke_test" and isinstance(area, Mapping) and not area.get("converged")]
+
+
+def _not_as_planned(log: HostLog, run: Run, _interruption: str | None) -> Conclusion | None:
+    if run.check_mode or not log.last_plan or not (log.changed or log.verdict):
+        return None
+    if log.changed_since_plan:
+        if log.verdict:
+            return None
+        reason = "changes were made and no plan was taken afterwards, so nothing says that they hold"
+        return Conclusion("incomplete", reason, f"Run the whole journey: {_again(log, 'site.yml')}")
+    if not log.last_plan.get("converged"):
+        reason = f"at the end these areas differ from the plan: {', '.join(_differing(log.last_plan)) or 'not named'}"
+        return Conclusion("failed", reason, f"See what differs: {_again(log, 'playbooks/plan.yml')}")
+    return None
+
+
+def _test_for(log: HostLog, _run: Run, _interruption: str | None) -> Conclusion | None:
+    if log.verdict is None:
+        return None
+    found = log.smoke_test or {}
+    degraded = {str(check["name"]) for check in found.get("checks") or [] if isinstance(check, Mapping) and check.get("status") == "degraded"}
+    return Conclusion(log.verdict, found.get("reason") or (f"degraded: {', '.join(sorted(degraded))}" if degraded else None), None)
+
+
+def _stamp(log: HostLog) -> Mapping[str, Any]:
+    stamp = (log.facts or {}).get("stamp")
+    return stamp if isinstance(stamp, Mapping) else {}
+
+
+def _nothing_to_do(log: HostLog, _run: Run, _interruption: str | None) -> Conclusion | None:
+    plan, stamp = log.last_plan, _stamp(log)
+    smoke_test = (plan.get("areas") or {}).get("smoke_test") or {}
+    if plan.get("converged") and smoke_test.get("converged") and stamp.get("verdict") in ("accepted", "simulated"):
+        return Conclusion(stamp["verdict"], f"nothing to do: stamp of {stamp.get('time', 'unknown time')} matches the plan", None)
+    return None
+
+
+def _applied(log: HostLog, _run: Run, _interruption: str | None) -> Conclusion | None:
+    if not log.last_plan.get("converged"):
+        return None
+    return Conclusion("converged", "installed as planned, not proved: no smoke test of this state", f"Prove it: {_again(log, 'playbooks/verify.yml')}")
+
+
+def _planned(log: HostLog, _run: Run, _interruption: str | None) -> Conclusion | None:
+    if not log.last_plan:
+        return None
+    return Conclusion("planned", f"to do: {', '.join(_differing(log.last_plan)) or 'not named'}", f"Apply it: {_again(log, 'site.yml')}")

@@ -1,0 +1,101 @@
+# Copyright: (c) 2026, rackready contributors
+# GNU General Public License v3.0+ (see https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Where records lie, and writing them so that a reader sees a whole record or none."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+LATEST = "latest.json"
+
+
+def project_directory(playbook: Path | None, current: Path) -> Path:
+    """The project that a playbook belongs to: the nearest folder above it with a galaxy.yml, else the current directory.
+
+    A collection that was installed (some folder above is called ansible_collections) is nobody's project.
+    """
+    if playbook is not None:
+        for folder in playbook.resolve().parents:
+            if folder.name == "ansible_collections":
+                break
+            if (folder / "galaxy.yml").is_file() and "ansible_collections" not in folder.parts:
+                return folder
+    return current
+
+
+def records_directory(configured: str | None, project: Path) -> Path:
+    """rackready_records_dir where it is set (a relative one lies in the project), else records/ of the project."""
+    return project / Path(configured).expanduser() if configured else project / "records"
+
+
+def problem_with(directory: Path, inventories: Iterable[Path]) -> str | None:
+    """Why no record can be written to this directory, before the run has taken its time; None when nothing speaks against it."""
+    resolved = directory.resolve()
+    for inventory in inventories:
+        # Ansible reads every file of an inventory directory as inventory.
+        if inventory.is_dir() and (resolved == inventory.resolve() or inventory.resolve() in resolved.parents):
+            return f"it lies inside the inventory {inventory}"
+    existing = next(folder for folder in (resolved, *resolved.parents) if folder.exists())
+    if not existing.is_dir():
+        return f"{existing} is not a directory"
+    if not os.access(existing, os.W_OK | os.X_OK):
+        return f"{existing} is not writable"
+    return None
+
+
+def folder_of(host: str) -> str:
+    """A host's folder name: the host's own name, made safe where it could lead out of the records directory."""
+    safe = host.replace("%", "%25").replace("/", "%2F").replace("\0", "%00")
+    return safe.replace(".", "%2E") if safe in ("", ".", "..") else safe
+
+
+def write_record(directory: Path, stamp: str, record: Mapping[str, Any], written: Path | None = None) -> Path:
+    """Writes <directory>/<host>/<stamp>.json and latest.json (each appears whole, by rename); returns the first one's path.
+
+    stamp: the run's UTC time, 20261201T040506Z; a second record of that host and time gets -2, and so on. written: this run's earlier record
+    of that host, which is replaced. Raises OSError.
+    """
+    folder = directory / folder_of(str(record["host"]))
+    folder.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(record, ensure_ascii=False, indent=2, allow_nan=False) + "\n"
+    path = written or _reserved(folder, stamp)
+    temporary = _temporary(path)
+    try:
+        with temporary.open("w", encoding="utf-8") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
+        temporary.replace(path)
+        latest = folder / f".{LATEST}.{os.getpid()}.tmp"
+        latest.write_text(text, encoding="utf-8")
+        latest.replace(folder / LATEST)
+    except OSError:
+        with suppress(OSError):
+            temporary.unlink()
+        raise
+    return path
+
+
+def _temporary(path: Path) -> Path:
+    return path.with_name(f".{path.name}.tmp")
+
+
+def _reserved(folder: Path, stamp: str) -> Path:
+    """A path that no other run has or gets: whoever creates the temporary file owns the name, and keeps it until the record is there."""
+    for number in itertools.count(1):
+        path = folder / (f"{stamp}.json" if number == 1 else f"{stamp}-{number}.json")
+        try:
+            _temporary(path).touch(exist_ok=False)
+        except FileExistsError:
+            continue
+        if not path.exists():
+            return path
+        _temporary(path).unlink()
+    raise AssertionError("unreachable: the count has no end")
