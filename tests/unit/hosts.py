@@ -151,7 +151,7 @@ class Host:
             "nvidia_smi": self._smi(),
             "library_version": self.library or self.driver,
             "holders": sorted(self._holders(), key=lambda holder: (holder["pid"], holder["device"])),
-            "disk": {path: {"free_mib": self.free_mib} for path in ("/", "/boot", "/var", "/var/lib/docker")},
+            "disk": {path: {"free_mib": self.free_mib} for path in ("/", "/boot", "/var", "/var/lib/containerd", "/var/lib/docker")},
             "stamp": copy.deepcopy(self.stamp),
         }
 
@@ -271,7 +271,7 @@ class Host:
         return nodes
 
     def _smi(self) -> dict[str, Any]:
-        nothing = {"error": None, "seconds": None, "driver_version": None, "cuda_version": None, "gpus": []}
+        nothing: Facts = {"error": None, "seconds": None, "driver_version": None, "cuda_version": None, "gpus": []}
         if not self.driver:
             return {"state": "absent", **nothing}
         if self.smi_state != "ok":

@@ -1,0 +1,212 @@
+# Copyright: (c) 2026, rackready contributors
+# GNU General Public License v3.0+ (see https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What nvidia-smi says, from ``nvidia-smi -q -x``, and MIG instances from ``-L`` and ``mig -lgi``, which tell what the XML leaves out.
+
+The formats are those recorded in tests/fixtures/h200 (580.159) and NVIDIA's MIG user guide (the table of ``mig -lgi``).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Dict, Optional, Tuple
+
+from ansible_collections.rackready.gpu.plugins.module_utils.pci import normalize_bus_id
+
+if TYPE_CHECKING:
+    from xml.etree.ElementTree import Element
+
+    from ansible_collections.rackready.gpu.plugins.module_utils.bounded import Child, Commands
+
+    _MigNames = Dict[Tuple[Optional[str], Optional[int]], Tuple[Optional[str], Optional[str]]]
+
+_NO_VALUE = frozenset(["", "n/a", "[n/a]", "unknown error", "[unknown error]", "gpu is lost", "[gpu is lost]", "not supported", "[not supported]", "err!"])
+_NUMBER = re.compile(r"[0-9]{1,15}")
+_LIST_GPU = re.compile(r"GPU [0-9]+: .*\(UUID: (GPU-[0-9A-Za-z-]+)\)")
+_LIST_MIG = re.compile(r"\s+MIG (\S+)\s+Device\s+([0-9]{1,4}): \(UUID: (MIG-[0-9A-Za-z/-]+)\)")
+_LIST_INSTANCE = re.compile(r"\|\s+([0-9]{1,4})\s+MIG (\S+)\s+[0-9]{1,4}\s+([0-9]{1,4})\s+([0-9]{1,4}):[0-9]{1,4}\s+\|")
+
+
+class GarbledOutput(ValueError):
+    """The text is not what nvidia-smi writes."""
+
+
+def absent() -> dict[str, Any]:
+    """``nvidia_smi`` of the facts where the tool is not installed."""
+    return {"state": "absent", "error": None, "seconds": None, "driver_version": None, "cuda_version": None, "gpus": []}
+
+
+class Query:
+    """nvidia-smi, started at once and read later. ``timeout`` (s) is the limit of everything it is asked."""
+
+    def __init__(self, commands: Commands, timeout: float, module_loaded: bool) -> None:
+        self._commands = commands
+        self._timeout = timeout
+        self._tool = commands.find("nvidia-smi")
+        # Asked by root while the module is out, the tool loads it: reading would change the host.
+        self._child: Child | None = commands.start([self._tool, "-q", "-x"], timeout) if self._tool and module_loaded else None
+
+    @property
+    def pid(self) -> int | None:
+        return self._child.pid if self._child else None
+
+    def facts(self) -> dict[str, Any]:
+        """``nvidia_smi`` of the facts. Never raises for what the tool does."""
+        facts = absent()
+        if self._tool is None:
+            return facts
+        if self._child is None:
+            return {**facts, "state": "failed", "error": "nvidia-smi was not asked: the nvidia kernel module is not loaded, and asking would load it"}
+        result = self._child.finish()
+        facts["seconds"] = result.seconds
+        try:
+            facts.update(parse_query(result.stdout))
+        except GarbledOutput as error:
+            facts.update(state="garbled", error=f"nvidia-smi wrote something that is not its XML: {error}")
+        else:
+            facts["state"] = "ok"
+        complaint = result.complaint("nvidia-smi")
+        if complaint is not None:  # what it wrote before it failed is kept
+            facts.update(state="failed" if result.problem is None else "hung", error=complaint)
+        elif facts["state"] == "ok" and any(gpu["mig"]["current"] == "enabled" for gpu in facts["gpus"]):
+            facts.update(self._with_instances(result.stdout, self._timeout - result.seconds))
+        return facts
+
+    def _with_instances(self, query: bytes, left: float) -> dict[str, Any]:
+        assert self._tool is not None
+        texts = []
+        failure: dict[str, Any] = {}
+        asked = [(arguments, self._commands.start([self._tool, *arguments], max(left, 1.0))) for arguments in (["-L"], ["mig", "-lgi"])]
+        for arguments, child in asked:
+            result = child.finish()
+            complaint = result.complaint(" ".join(["nvidia-smi", *arguments]))
+            texts.append(result.text)
+            if complaint is not None:
+                failure = {"state": "failed" if result.problem is None else "hung", "error": complaint}
+        return {**parse_query(query, *texts), **failure}
+
+
+def parse_query(data: bytes, listing: str = "", instances: str = "") -> dict[str, Any]:
+    """``driver_version``, ``cuda_version`` and ``gpus`` from the XML of ``nvidia-smi -q -x``.
+
+    ``listing`` is the text of ``nvidia-smi -L``, which alone has profile and UUID of MIG devices; ``instances`` that of ``nvidia-smi mig -lgi``, which alone
+    has placements and the GPU instances without compute instances. Lines of another form are passed over: both are made for people.
+
+    Raises GarbledOutput, and nothing else, for anything that is not that.
+    """
+    from xml.etree import ElementTree  # noqa: PLC0415 - not needed on a host without a driver
+
+    try:
+        log = ElementTree.fromstring(data)
+    except (ElementTree.ParseError, ValueError, LookupError) as error:
+        raise GarbledOutput(str(error)) from error
+    if log.tag != "nvidia_smi_log":
+        raise GarbledOutput(f"its outermost element is {log.tag}")
+    driver_version = _text(log, "driver_version")
+    if driver_version is None:
+        raise GarbledOutput("it names no driver version")
+    names = _mig_names(listing)
+    gpus = [_gpu(index, gpu, names) for index, gpu in enumerate(log.findall("gpu"))]
+    _add_placements(gpus, instances)
+    return {"driver_version": driver_version, "cuda_version": _text(log, "cuda_version"), "gpus": gpus}
+
+
+def _gpu(index: int, gpu: Element, names: _MigNames) -> dict[str, Any]:
+    address = gpu.get("id") or _text(gpu, "pci/pci_bus_id") or ""
+    try:
+        bus_id = normalize_bus_id(address)
+    except ValueError as error:
+        raise GarbledOutput(f"GPU {index} is {error}") from error
+    uuid = _text(gpu, "uuid")
+    return {
+        "index": index,
+        "uuid": uuid if uuid and uuid.startswith("GPU-") else None,
+        "pci_bus_id": bus_id,
+        "name": _text(gpu, "product_name"),
+        "serial": _text(gpu, "serial"),
+        "memory_mib": _number(gpu, "fb_memory_usage/total"),
+        "persistence": _flag(gpu, "persistence_mode", "Enabled", "Disabled"),
+        "compute_mode": _text(gpu, "compute_mode"),
+        "mig": {
+            "current": _mig_state(gpu, "mig_mode/current_mig"),
+            "pending": _mig_state(gpu, "mig_mode/pending_mig"),
+            "instances": [_mig_instance(device, uuid, names) for device in gpu.findall("mig_devices/mig_device")],
+        },
+        "fabric": {"state": _text(gpu, "fabric/state"), "status": _text(gpu, "fabric/status")},
+        "ecc": {"volatile_uncorrectable": _uncorrectable(gpu, "volatile"), "aggregate_uncorrectable": _uncorrectable(gpu, "aggregate")},
+        "remapped_rows": {
+            "pending": _flag(gpu, "remapped_rows/remapped_row_pending", "Yes", "No"),
+            "failure": _flag(gpu, "remapped_rows/remapped_row_failure", "Yes", "No"),
+        },
+        "recovery_action": _text(gpu, "gpu_recovery_action"),
+        "processes": [
+            {"pid": _number(process, "pid") or 0, "name": _text(process, "process_name"), "memory_mib": _number(process, "used_memory")}
+            for process in gpu.findall("processes/process_info")
+        ],
+    }
+
+
+def _text(element: Element, path: str) -> str | None:
+    """Text of a child; None where it is absent or one of the ways in which the tool says that it has no value."""
+    text = (element.findtext(path) or "").strip()
+    return None if text.lower() in _NO_VALUE else text
+
+
+def _number(element: Element, path: str) -> int | None:
+    match = _NUMBER.match(_text(element, path) or "")
+    return int(match.group()) if match else None
+
+
+def _flag(element: Element, path: str, true: str, false: str) -> bool | None:
+    return {true: True, false: False}.get(_text(element, path) or "")
+
+
+def _mig_state(gpu: Element, path: str) -> str:
+    return {"Enabled": "enabled", "Disabled": "disabled"}.get(_text(gpu, path) or "", "unsupported")
+
+
+def _uncorrectable(gpu: Element, period: str) -> int | None:
+    """Sum over the memories. Before Ampere there is one figure, called double bit."""
+    errors = gpu.find(f"ecc_errors/{period}")
+    if errors is None:
+        return None
+    counts = [_number(errors, child.tag) for child in errors if "uncorrectable" in child.tag]
+    counts.append(_number(errors, "double_bit/total"))
+    known = [count for count in counts if count is not None]
+    return sum(known) if known else None
+
+
+def _mig_instance(device: Element, gpu_uuid: str | None, names: _MigNames) -> dict[str, Any]:
+    instance = _number(device, "gpu_instance_id")
+    if instance is None:
+        raise GarbledOutput("a MIG device has no GPU instance id")
+    profile, uuid = names.get((gpu_uuid, _number(device, "index")), (None, None))
+    return {"profile": profile, "gi": instance, "ci": _number(device, "compute_instance_id"), "placement_start": None, "uuid": uuid}
+
+
+def _mig_names(listing: str) -> _MigNames:
+    """GPU UUID and index of the MIG device on it, to its profile and UUID."""
+    names: _MigNames = {}
+    uuid = None
+    for line in listing.splitlines():
+        gpu, device = _LIST_GPU.match(line), _LIST_MIG.match(line)
+        if gpu:
+            uuid = gpu.group(1)
+        elif device:
+            names[uuid, int(device.group(2))] = device.group(1), device.group(3)
+    return names
+
+
+def _add_placements(gpus: list[dict[str, Any]], listing: str) -> None:
+    for line in listing.splitlines():
+        match = _LIST_INSTANCE.match(line)
+        if match is None or int(match.group(1)) >= len(gpus):
+            continue
+        profile, gi, start = match.group(2), int(match.group(3)), int(match.group(4))
+        instances = gpus[int(match.group(1))]["mig"]["instances"]
+        of_this = [instance for instance in instances if instance["gi"] == gi]
+        if not of_this:
+            of_this = [{"profile": profile, "gi": gi, "ci": None, "placement_start": None, "uuid": None}]
+            instances.extend(of_this)
+        for instance in of_this:
+            instance["placement_start"] = start

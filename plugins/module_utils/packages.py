@@ -1,0 +1,147 @@
+# Copyright: (c) 2026, rackready contributors
+# GNU General Public License v3.0+ (see https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Packages that matter here, read from the package manager's own state, and whether that state can be worked with."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import struct
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, Dict
+
+from ansible_collections.rackready.gpu.plugins.module_utils.bounded import Child, Commands
+from ansible_collections.rackready.gpu.plugins.module_utils.reading import read_line, read_text
+
+STATUS_LIMIT = 64 * 1024 * 1024
+RPM_TIMEOUT_S = 10
+_RELEVANT = re.compile(
+    r"(?:lib)?nvidia.*|libnvsdm.*|(?:lib)?cuda.*|docker.*|containerd.*|runc|podman-docker|dkms|nvlsm|infiniband-diags|datacenter-gpu-manager.*"
+    r"|kmod-nvidia.*|linux-(?:modules|objects|signatures)-nvidia.*|firmware-nvidia.*"
+)
+_STATUS = re.compile(r"^Status: (\S+) (\S+) (\S+)$", re.MULTILINE)
+_UNFINISHED = frozenset(["half-installed", "unpacked", "half-configured", "triggers-awaited", "triggers-pending"])
+_ABSENT = frozenset(["not-installed", "config-files"])
+_DPKG_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+_LOCKS = {
+    "apt": ("var/lib/dpkg/lock-frontend", "var/lib/dpkg/lock", "var/lib/apt/lists/lock", "var/cache/apt/archives/lock"),
+    "dnf": ("var/lib/rpm/.rpm.lock",),
+}
+# name, epoch where there is one, version, release, architecture
+_RPM_FORMAT = "%{NAME}\\t%|EPOCH?{%{EPOCH}:}|%{VERSION}-%{RELEASE}\\t%{ARCH}\\n"
+
+Installed = Dict[str, Dict[str, Any]]
+
+
+class Query:
+    """The package state; rpm is started at once, dpkg's status file is only read. ``family`` are ID and ID_LIKE of the distribution."""
+
+    def __init__(self, root: Path, commands: Commands, family: list[str], kernel_release: str, architecture: str) -> None:
+        self._root = root
+        self._kernel = kernel_release
+        self._architecture = architecture
+        self.manager = _manager(root, commands, family)
+        rpm = commands.find("rpm") if self.manager == "dnf" else None
+        self._rpm: Child | None = commands.start([rpm, "-qa", "--qf", _RPM_FORMAT], RPM_TIMEOUT_S) if rpm else None
+
+    def facts(self) -> dict[str, Any]:
+        """``packages`` of the facts."""
+        installed: Installed = {}
+        broken = False
+        if self.manager == "apt":
+            status = read_text(self._root / "var/lib/dpkg/status", STATUS_LIMIT) or ""
+            installed = parse_dpkg_status(status, self._kernel, self._architecture)
+            broken = is_broken(status) or _has_pending_updates(self._root)
+        elif self._rpm is not None:
+            result = self._rpm.finish()
+            locks = "\n".join(read_text(self._root / path) or "" for path in ("etc/dnf/plugins/versionlock.list", "etc/yum/pluginconf.d/versionlock.list"))
+            installed = parse_rpm_list(result.text, locks, self._kernel)
+            broken = result.complaint("rpm") is not None
+        return {"manager": self.manager, "installed": installed, "busy": self._busy(), "broken": broken}
+
+    def _busy(self) -> str | None:
+        for name in _LOCKS.get(self.manager or "", ()):
+            pid = locked_by(self._root / name)
+            if pid is not None:
+                command = read_line(self._root / f"proc/{pid}/comm") if pid > 0 else None
+                who = f"{command or 'process'} (pid {pid})" if pid > 0 else "a process outside this host's view"
+                return f"{who} holds /{name}"
+        return None
+
+
+def _manager(root: Path, commands: Commands, family: list[str]) -> str | None:
+    if {"debian", "ubuntu"} & set(family):
+        return "apt" if (root / "var/lib/dpkg/status").is_file() else None
+    return "dnf" if commands.find("dnf") else None
+
+
+def parse_dpkg_status(status: str, kernel_release: str, architecture: str) -> Installed:
+    """Relevant packages in the text of /var/lib/dpkg/status. ``architecture`` is uname's; foreign packages are keyed ``name:architecture``."""
+    wanted = {f"linux-headers-{kernel_release}"}
+    native = {_DPKG_ARCHITECTURES.get(architecture, architecture), "all"}
+    installed: Installed = {}
+    for paragraph in status.split("\n\n"):
+        head, _newline, rest = paragraph.lstrip("\n").partition("\n")
+        name = head[len("Package: ") :].strip()
+        if not head.startswith("Package: ") or not (_RELEVANT.fullmatch(name) or name in wanted):
+            continue
+        state = _STATUS.search(rest)
+        version = re.search(r"^Version: (\S+)$", rest, re.MULTILINE)
+        if state is None or version is None or state.group(3) in _ABSENT:
+            continue
+        package_architecture = re.search(r"^Architecture: (\S+)$", rest, re.MULTILINE)
+        suffix = "" if package_architecture is None or package_architecture.group(1) in native else f":{package_architecture.group(1)}"
+        installed[name + suffix] = {"version": version.group(1), "held": state.group(1) == "hold"}
+    return dict(sorted(installed.items()))
+
+
+def is_broken(status: str) -> bool:
+    """Whether any package, relevant or not, is half installed or not configured, as ``dpkg --audit`` would say."""
+    return any(flag != "ok" or state in _UNFINISHED for _want, flag, state in _STATUS.findall(status))
+
+
+def _has_pending_updates(root: Path) -> bool:
+    """dpkg keeps numbered files here until it has written its status file; left over, they mean that it was interrupted (apt refuses to work then)."""
+    updates = root / "var/lib/dpkg/updates"
+    try:
+        return any(path.name.isdigit() for path in updates.iterdir())
+    except OSError:
+        return False
+
+
+def parse_rpm_list(listing: str, locks: str, kernel_release: str) -> Installed:
+    """Relevant packages in the output of ``rpm -qa`` (our format) and the lines of dnf's versionlock. Of several versions of a name the last counts."""
+    patterns = [line.strip() for line in locks.splitlines() if line.strip() and line.strip()[0] not in "#!"]
+    installed: Installed = {}
+    for line in listing.splitlines():
+        fields = line.split("\t")
+        if len(fields) != 3:
+            continue
+        name, version, architecture = fields
+        if name == "kernel-devel" and f"{version}.{architecture}" == kernel_release:
+            name = f"kernel-devel-{kernel_release}"
+        elif not _RELEVANT.fullmatch(name):
+            continue
+        full = version if ":" in version else f"0:{version}"
+        forms = (f"{name}-{version}.{architecture}", f"{name}-{full}.{architecture}", f"{name}-{version}", f"{name}-{full}")
+        held = any(fnmatchcase(form, pattern) for form in forms for pattern in patterns)
+        installed[name] = {"version": version, "held": held}
+    return dict(sorted(installed.items()))
+
+
+def locked_by(path: Path) -> int | None:
+    """Process that holds a write lock on a file; 0 where it is outside our process namespace; None where nobody does or there is no file.
+
+    Asks (F_GETLK) and takes no lock, so it cannot get into the way of a package manager that starts at this moment.
+    """
+    question = struct.pack("hhqqi", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+    try:
+        with path.open("rb") as stream:
+            answer = fcntl.fcntl(stream, fcntl.F_GETLK, question)
+    except OSError:
+        return None
+    fields: tuple[int, ...] = struct.unpack("hhqqi", answer)
+    return None if fields[0] == fcntl.F_UNLCK else max(fields[4], 0)
