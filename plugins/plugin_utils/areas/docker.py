@@ -1,0 +1,222 @@
+# Copyright: (c) 2026, rackready contributors
+# GNU General Public License v3.0+ (see https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Area docker: an engine that understands CDI, and its daemon.json merged, never overwritten."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from ansible_collections.rackready.gpu.plugins.module_utils import deb_version
+from ansible_collections.rackready.gpu.plugins.plugin_utils.planning import (
+    PIN_REMEDY,
+    AreaPlan,
+    Context,
+    FileSpec,
+    Reason,
+    file_actions,
+    files_state,
+    package_actions,
+    packages_state,
+    refusal,
+    unit_actions,
+    units_state,
+)
+from ansible_collections.rackready.gpu.plugins.plugin_utils.versions import at_least
+
+DAEMON_JSON = "/etc/docker/daemon.json"
+OURS: Mapping[str, Any] = {"features": {"cdi": True}}
+
+
+def plan(context: Context) -> AreaPlan:
+    """Docker from where the catalog or the inventory says, new enough for the toolkit's CDI specification."""
+    docker = context.facts["docker"]
+    if docker["snap"]:
+        return AreaPlan(
+            refusals=[
+                refusal(
+                    "Docker is installed as a snap", "it reads another configuration and cannot see the GPUs' devices", "run snap remove docker, then run again"
+                )
+            ]
+        )
+    source, reason = _source(context)
+    packages, specs, questions, refusals = _packages(context, source)
+    refusals += _other_engine(context, source)
+    existing, problem = _existing(context)
+    if problem is not None:
+        refusals.append(problem)
+    if refusals:
+        return AreaPlan(refusals=refusals)
+
+    # What is there wins over our default, what the inventory asks for wins over both.
+    merged = merge(merge(OURS, existing), context.request.docker_daemon_options)
+    differs = merged != existing
+    text = json.dumps(merged, indent=2) + "\n" if differs else context.facts["files"].get(DAEMON_JSON, "")
+    restart = bool(docker["running"]) and differs
+    units = list(context.catalog.docker["units"])
+    package_target, package_actual = packages_state(context, packages)
+    file_target, file_actual = files_state(context, specs)
+    new_enough = docker["version"] is not None and at_least(docker["version"], context.docker_minimum)
+    wanted_engine = f"{context.docker_minimum} or newer"
+    area = AreaPlan(
+        desired={
+            "source": source,
+            "repository": specs[0].as_dict() if specs else None,
+            "packages": [{"name": name, "version": version} for name, version in packages.items()],
+            "daemon_json": merged,
+            "daemon_json_text": text,
+            "restart": restart,
+            "units": units,
+            "minimum_version": context.docker_minimum,
+        },
+        target={
+            "packages": package_target,
+            "files": file_target,
+            "engine": wanted_engine,
+            "answers": True,
+            "daemon_json": merged,
+            "units": dict.fromkeys(units, "enabled, active"),
+        },
+        actual={
+            "packages": package_actual,
+            "files": file_actual,
+            "engine": wanted_engine if new_enough else docker["version"],
+            "answers": bool(docker["running"]) and docker["api_error"] is None,
+            "daemon_json": existing,
+            "units": units_state(context, units),
+        },
+        reasons=[
+            reason,
+            Reason(f"toolkit {context.toolkit_version} writes a CDI specification that Docker reads from {context.docker_minimum} on", "nct-docs"),
+        ],
+        repositories=questions,
+    )
+    area.actions = [
+        *file_actions(context, specs),
+        *([f"merge {_changed(existing, merged)} into {DAEMON_JSON}"] if differs else []),
+        *package_actions(context, packages, []),
+        *([f"upgrade Docker {docker['version']} to {wanted_engine}"] if docker["installed"] and not new_enough else []),
+        *unit_actions(context, units),
+        *(["restart docker.service"] if restart else []),
+    ]
+    _checks(context, area, merged, existing, restart)
+    return area
+
+
+def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """``over`` on top of ``base``: mappings are merged, everything else is replaced; ``base``'s order of keys is kept."""
+    merged = dict(base)
+    for key, value in over.items():
+        mine = merged.get(key)
+        merged[key] = merge(mine, value) if isinstance(mine, Mapping) and isinstance(value, Mapping) else value
+    return merged
+
+
+def _source(context: Context) -> tuple[str, Reason]:
+    main = context.catalog.docker["docker"]["main"]
+    if context.request.docker_source is not None:
+        return context.request.docker_source, Reason(f"docker_source is {context.request.docker_source}", "inventory")
+    if context.installed(main) is not None:
+        return "docker", Reason(f"{main} is installed", "host")
+    shipped = context.catalog.docker["distribution"].get(context.distribution)
+    if shipped is None:
+        return "docker", Reason(f"the catalog knows no engine of {context.distribution}", "docker-docs")
+    if at_least(shipped["engine"], context.docker_minimum):
+        return "distribution", Reason(f"{context.distribution} ships Docker {shipped['engine']}, which is new enough", shipped["source"][0])
+    return "docker", Reason(f"{context.distribution} ships Docker {shipped['engine']}, older than {context.docker_minimum}", shipped["source"][0])
+
+
+def _packages(context: Context, source: str) -> tuple[dict[str, str | None], list[FileSpec], list[dict[str, Any]], list[str]]:
+    """Packages to versions, the sources file, the questions for the repository, and refusals."""
+    if source == "distribution":
+        shipped = context.catalog.docker["distribution"].get(context.distribution)
+        if shipped is None or not at_least(shipped["engine"], context.docker_minimum):
+            found = f"ships Docker {shipped['engine']}" if shipped else "is not known to ship Docker"
+            return {}, [], [], [refusal(f"{context.distribution} {found}", f"the toolkit needs {context.docker_minimum}", "set docker_source: docker")]
+        return dict.fromkeys(shipped["packages"]), [], [], []
+    entry = context.catalog.docker["docker"]
+    names = entry["packages"][context.manager]
+    installed = {name: context.installed(name) for name in names}
+    engine = context.facts["docker"]["version"]
+    if all(installed.values()) and engine is not None and at_least(engine, context.docker_minimum):
+        return dict.fromkeys(names), [], [], []  # it serves: no reason to touch the engine under its containers
+    repository, locked = context.repository(entry["repository"]), context.locked_repository(entry["repository"])
+    if repository is None or locked is None:
+        what = f"The lock has no packages of {entry['repository']} for {context.distribution} on {context.architecture}"
+        return {}, [], [], [refusal(what, "Docker cannot be installed at a known version", PIN_REMEDY)]
+    packages: dict[str, str | None] = {name: deb_version.newest(locked["packages"][name]) if locked["packages"].get(name) else None for name in names}
+    missing = [name for name, version in packages.items() if version is None]
+    if missing:
+        return {}, [], [], [refusal(f"The lock has no {' and no '.join(missing)}", "Docker cannot be installed at a known version", PIN_REMEDY)]
+    return packages, [repository.sources_file(locked["key"])], [repository.question(packages)], []
+
+
+def _other_engine(context: Context, source: str) -> list[str]:
+    """Switching between Docker's and the distribution's packages removes the engine under its containers: never done silently."""
+    entry = context.catalog.docker["docker"]
+    foreign = [entry["main"]] if source == "distribution" else list(entry["conflicts"][context.manager])
+    found = sorted(name for name in foreign if context.installed(name) is not None)
+    if not found:
+        return []
+    return [
+        refusal(
+            f"{', '.join(found)} is installed and docker_source is {source}",
+            "the two sets of packages exclude each other",
+            f"remove {' '.join(found)} or change docker_source",
+        )
+    ]
+
+
+def _existing(context: Context) -> tuple[dict[str, Any], str | None]:
+    """daemon.json as it is, or the refusal that it cannot be read."""
+    text = context.facts["files"].get(DAEMON_JSON, "")
+    if not text.strip():
+        return {}, None
+    try:
+        loaded = json.loads(text)
+    except ValueError as error:
+        return {}, refusal(
+            f"{DAEMON_JSON} is not JSON ({error})", "nothing can be merged into it and Docker will not start with it", "repair or remove the file"
+        )
+    if not isinstance(loaded, dict):
+        return {}, refusal(f"{DAEMON_JSON} holds no JSON object", "nothing can be merged into it", "repair or remove the file")
+    return loaded, None
+
+
+def _changed(existing: Mapping[str, Any], merged: Mapping[str, Any]) -> str:
+    return ", ".join(sorted(key for key in merged if merged[key] != existing.get(key)))
+
+
+def _flags(key: str) -> tuple[str, ...]:
+    """The command line flags that set a key of daemon.json: exec-opts is --exec-opt, insecure-registries is --insecure-registry."""
+    return (f"--{key}", f"--{key[:-1]}" if key.endswith("s") else f"--{key}", f"--{key[:-3]}y" if key.endswith("ies") else f"--{key}")
+
+
+def _checks(context: Context, area: AreaPlan, merged: Mapping[str, Any], existing: Mapping[str, Any], restart: bool) -> None:
+    docker = context.facts["docker"]
+    features = merged.get("features")
+    if isinstance(features, Mapping) and features.get("cdi") is False:
+        where = "docker_daemon_options" if context.request.docker_daemon_options.get("features") else DAEMON_JSON
+        area.refusals.append(refusal(f"{where} turns CDI off (features.cdi is false)", "containers would get no GPU", "remove that line"))
+    given = {str(flag).partition("=")[0] for flag in docker["unit_flags"]}
+    for key in merged:
+        both = [flag for flag in _flags(key) if flag in given]
+        if both and merged[key] != existing.get(key):
+            area.refusals.append(
+                refusal(
+                    f"docker.service sets {both[0]} on its command line and {key} is to go into {DAEMON_JSON}",
+                    "Docker does not start with both",
+                    f"remove {both[0]} from the unit or its drop-in",
+                )
+            )
+    running = [container["name"] for container in docker["containers"]]
+    if restart and running and not existing.get("live-restore"):
+        names = ", ".join(running[:5]) + (f" and {len(running) - 5} more" if len(running) > 5 else "")
+        area.drain = True
+        area.refusals.append(
+            refusal(
+                f"Docker must be restarted for {_changed(existing, merged)}", f"the running containers would stop ({names})", "stop them first, then run again"
+            )
+        )

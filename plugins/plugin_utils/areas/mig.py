@@ -1,0 +1,189 @@
+# Copyright: (c) 2026, rackready contributors
+# GNU General Public License v3.0+ (see https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Area mig: mode and instances of each GPU, resolved card by card and placed exactly."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from ansible_collections.rackready.gpu.plugins.module_utils.mig_geometry import Card, Instance, card_from_table, place
+from ansible_collections.rackready.gpu.plugins.plugin_utils.planning import UNKNOWN, AreaPlan, Context, Gpu, Reason, refusal, unverified, who
+from ansible_collections.rackready.gpu.plugins.plugin_utils.versions import at_least
+
+
+def plan(context: Context) -> AreaPlan:
+    """What mig_layout asks of each card; MIG off where it asks nothing."""
+    wanted, refusals = layout(context)
+    if refusals:
+        return AreaPlan(refusals=refusals)
+    area = AreaPlan(reasons=[Reason(f"mig_layout asks for {_summary(wanted)}", "inventory")])
+    desired, resets = [], []
+    target: dict[str, str] = {}
+    actual: dict[str, str] = {}
+    for gpu in context.gpus:
+        profiles = wanted[gpu.pci_bus_id]
+        supported = gpu.entry is not None and gpu.entry["mig"] is not None
+        if not profiles and not supported:
+            continue  # MIG off on a card without MIG holds by itself
+        entry, problem = _card_plan(context, gpu, profiles)
+        if problem is not None or entry is None:
+            area.refusals.append(str(problem))
+            continue
+        desired.append(entry)
+        reset = _needs_reset(context, gpu, entry["mode"])
+        if reset:
+            resets.append(gpu.pci_bus_id)
+        target[gpu.pci_bus_id] = _words(entry["mode"], entry["instances"])
+        actual[gpu.pci_bus_id] = _actual_words(gpu)
+        if target[gpu.pci_bus_id] != actual[gpu.pci_bus_id]:
+            area.actions += _card_actions(gpu, entry, reset)
+            _busy(context, gpu, area)
+    for name in {str(gpu.entry["mig"]) for gpu in context.gpus if gpu.entry is not None and gpu.entry["mig"] and wanted[gpu.pci_bus_id]}:
+        area.warnings += unverified(f"Where MIG instances of {name} may begin", context.catalog.mig[name]["placement"])
+    area.desired = {"gpus": desired, "resets": resets}
+    area.target = {"gpus": target}
+    # Only the driver can tell the mode: before it is there nothing is known of cards that could have MIG on.
+    area.actual = {"gpus": actual} if context.smi_ok or not target else UNKNOWN
+    if area.actual == UNKNOWN:
+        area.actions = [action for action in area.actions if not action.startswith("disable")]
+        if not any(wanted.values()):
+            area.actions = ["switch MIG off where the driver finds it on"]
+    return area
+
+
+def layout(context: Context) -> tuple[dict[str, list[str]], list[str]]:
+    """Bus id to the wanted profiles (empty: off), and refusals."""
+    wanted: dict[str, list[str]] = {gpu.pci_bus_id: [] for gpu in context.gpus}
+    named: set[str] = set()
+    refusals = []
+    for number, entry in enumerate(context.request.mig_layout):
+        for selector in entry["gpus"] if isinstance(entry["gpus"], list) else [entry["gpus"]]:
+            found = _select(context, selector)
+            if not found:
+                have = ", ".join(f"{index} ({gpu.pci_bus_id})" for index, gpu in enumerate(context.gpus))
+                refusals.append(
+                    refusal(
+                        f"mig_layout[{number}] names the GPU {selector}, which this host does not have", "the layout cannot be applied", f"name one of {have}"
+                    )
+                )
+            for gpu in found:
+                if gpu.pci_bus_id in named:
+                    refusals.append(
+                        refusal(f"mig_layout asks twice for the GPU {gpu.pci_bus_id}", "it is not clear which layout it gets", "name each GPU once")
+                    )
+                named.add(gpu.pci_bus_id)
+                wanted[gpu.pci_bus_id] = [profile for profile, count in entry["instances"].items() for _ in range(count)]
+    return wanted, refusals
+
+
+def _select(context: Context, selector: Any) -> list[Gpu]:
+    if selector == "all":
+        return list(context.gpus)
+    if isinstance(selector, int) and not isinstance(selector, bool):
+        return [gpu for index, gpu in enumerate(context.gpus) if (gpu.smi["index"] if gpu.smi else index) == selector]
+    text = str(selector)
+    return [gpu for gpu in context.gpus if text in (gpu.slug, gpu.smi["uuid"] if gpu.smi else None) or text.lower() == gpu.pci_bus_id]
+
+
+def _card_plan(context: Context, gpu: Gpu, profiles: list[str]) -> tuple[dict[str, Any] | None, str | None]:
+    """The desired state of one card, or the refusal."""
+    name = gpu.entry["mig"] if gpu.entry is not None else None
+    current = gpu.smi["mig"]["current"] if gpu.smi else None
+    if not profiles:
+        return {"pci_bus_id": gpu.pci_bus_id, "mode": "disabled", "instances": []}, None
+    if name is None or current == "unsupported":
+        return None, refusal(
+            f"{gpu.name} at {gpu.pci_bus_id} has no MIG that is known", "mig_layout cannot be applied to it", "leave that GPU out of mig_layout"
+        )
+    table = context.catalog.mig[name]
+    card = card_from_table(table)
+    foreign = sorted(set(profiles) - set(card.profiles))
+    if foreign:
+        return None, refusal(
+            f"{gpu.name} at {gpu.pci_bus_id} has no MIG profile {', '.join(foreign)}", "the layout does not exist on it", f"use {', '.join(card.profiles)}"
+        )
+    version = context.driver_version
+    if version is not None and not at_least(version, table["min_driver"]):
+        return None, refusal(f"MIG on {gpu.name} needs driver {table['min_driver']}", f"driver {version} cannot do it", "use a newer driver")
+    placed = _place(gpu, card, profiles)
+    if placed is None:
+        counts = ", ".join(f"{count} x {profile}" for profile, count in Counter(profiles).items())
+        most = ", ".join(f"{profile.name} up to {profile.maximum}" for profile in card.profiles.values())
+        return None, refusal(
+            f"{counts} do not fit on {gpu.name} at {gpu.pci_bus_id} together", "the layout does not exist on it", f"ask for less (alone: {most})"
+        )
+    instances = [{"profile": instance.profile, "start": instance.start} for instance in placed]
+    return {"pci_bus_id": gpu.pci_bus_id, "mode": "enabled", "instances": instances}, None
+
+
+def _needs_reset(context: Context, gpu: Gpu, mode: str) -> bool:
+    """Whether the mode can only change with a GPU reset; while nobody knows the mode, only switching it on is a change for certain."""
+    architecture = context.architecture_of(gpu)
+    current = gpu.smi["mig"]["current"] if gpu.smi else "disabled"
+    return bool(architecture and architecture["mig_reset"] and current != mode)
+
+
+def _place(gpu: Gpu, card: Card, profiles: list[str]) -> tuple[Instance, ...] | None:
+    """Instances that are there and wanted keep their place; only if that does not work out is the card laid out anew."""
+    rest = Counter(profiles)
+    kept = []
+    for instance in gpu.smi["mig"]["instances"] if gpu.smi else []:
+        where = Instance(str(instance["profile"]), int(instance["placement_start"])) if instance["placement_start"] is not None else None
+        if where is not None and where.profile in card.profiles and rest[where.profile] > 0:
+            kept.append(where)
+            rest[where.profile] -= 1
+    found = place(list(rest.elements()), card, kept)
+    if found is not None:
+        return tuple(sorted((*kept, *found), key=lambda instance: (instance.start, instance.profile)))
+    return place(profiles, card)
+
+
+def _words(mode: str, instances: list[dict[str, Any]]) -> str:
+    """Mode and instances in words, without places: a layout is what instances there are."""
+    if mode != "enabled":
+        return mode
+    counts = Counter(str(instance["profile"]) for instance in instances)
+    return f"enabled: {', '.join(f'{counts[profile]} x {profile}' for profile in sorted(counts))}" if counts else "enabled: no instances"
+
+
+def _actual_words(gpu: Gpu) -> str:
+    if gpu.smi is None:
+        return UNKNOWN
+    mig = gpu.smi["mig"]
+    if mig["current"] != mig["pending"]:
+        return f"{mig['current']}, {mig['pending']} after a reset"
+    return _words("disabled" if mig["current"] == "unsupported" else mig["current"], mig["instances"])
+
+
+def _card_actions(gpu: Gpu, entry: Mapping[str, Any], needs_reset: bool) -> list[str]:
+    current = gpu.smi["mig"]["current"] if gpu.smi else None
+    reset = " (with a GPU reset)" if needs_reset else ""
+    if entry["mode"] == "disabled":
+        return [f"disable MIG on {gpu.pci_bus_id}{reset}"]
+    switch = [] if current == "enabled" else [f"enable MIG on {gpu.pci_bus_id}{reset}"]
+    where = ", ".join(f"{instance['profile']} at {instance['start']}" for instance in entry["instances"])
+    return [*switch, f"bring {gpu.pci_bus_id} to {where}"]
+
+
+def _busy(context: Context, gpu: Gpu, area: AreaPlan) -> None:
+    """A change of a card in use is refused; use of another card does not matter."""
+    if gpu.smi is None:
+        return
+    pids = {int(process["pid"]) for process in gpu.smi["processes"]}
+    node = f"/dev/nvidia{gpu.smi['index']}"
+    users = [holder for holder in context.workloads if holder["device"] == node or int(holder["pid"]) in pids]
+    if users:
+        area.drain = True
+        area.refusals.append(
+            refusal(
+                f"GPU {gpu.pci_bus_id} is in use by {who(users)}", "its MIG layout cannot be changed", "stop them or wait until they are done, then run again"
+            )
+        )
+
+
+def _summary(wanted: Mapping[str, list[str]]) -> str:
+    split = sum(1 for profiles in wanted.values() if profiles)
+    return f"MIG on {split} of {len(wanted)} GPUs" if split else "no MIG"

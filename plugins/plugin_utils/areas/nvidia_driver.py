@@ -1,0 +1,274 @@
+# Copyright: (c) 2026, rackready contributors
+# GNU General Public License v3.0+ (see https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Area nvidia_driver: repository, pin, packages, kernel module and persistence daemon."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ansible_collections.rackready.gpu.plugins.plugin_utils.planning import (
+    PIN_REMEDY,
+    AreaPlan,
+    Context,
+    FileSpec,
+    Reason,
+    VersionRule,
+    file_actions,
+    files_state,
+    package_actions,
+    packages_state,
+    refusal,
+    unit_actions,
+    units_state,
+    unverified,
+    who,
+)
+from ansible_collections.rackready.gpu.plugins.plugin_utils.versions import at_least, branch
+
+NOUVEAU = FileSpec(
+    "/etc/modprobe.d/rackready-nouveau.conf",
+    "# Managed by rackready (role nvidia_driver). nouveau and the NVIDIA driver cannot share a GPU.\nblacklist nouveau\noptions nouveau modeset=0\n",
+)
+
+
+def plan(context: Context) -> AreaPlan:
+    """The driver that the release or the inventory names, exactly, and loaded."""
+    version = context.driver_version
+    table = context.catalog.drivers["packages"][context.manager]
+    repository = context.repository(table["repository"])
+    locked = context.locked_repository(table["repository"])
+    refusals = fits(context, version)
+    if repository is None:
+        where = f"{context.distribution} on {context.architecture}"
+        return AreaPlan(
+            refusals=[
+                refusal(f"The repository {table['repository']} has nothing known for {where}", "no driver can be planned", "use a supported distribution"),
+                *refusals,
+            ]
+        )
+    if locked is None or version is None:
+        return AreaPlan(refusals=[_unlocked(context, locked), *refusals])
+    rule = VersionRule(exact=version)
+    packages = {name: rule.newest_package(locked["packages"].get(name, [])) for name in context.driver_packages}
+    for name in [name for name, found in packages.items() if found is None]:
+        refusals.append(refusal(f"The lock has no {name} {version}", "the driver's packages would not match each other", PIN_REMEDY))
+    if refusals:
+        return AreaPlan(refusals=refusals)
+
+    headers = context.catalog.distributions[context.distribution]["headers"].format(kernel=context.facts["kernel"]["release"])
+    modules, units = list(context.catalog.drivers["modules"]), list(context.catalog.drivers["units"])
+    sources = repository.sources_file(locked["key"])
+    pin = _pin(table["pin_globs"], version)
+    load = FileSpec(
+        "/etc/modules-load.d/rackready-nvidia.conf", "# Managed by rackready (role nvidia_driver).\n" + "".join(f"{module}\n" for module in modules)
+    )
+    files = [NOUVEAU, load]
+    hold = sorted(packages)
+
+    package_target, package_actual = packages_state(context, packages)
+    file_target, file_actual = files_state(context, [sources, pin, *files])
+    module = context.facts["modules"]["nvidia"]
+    nouveau = bool(context.facts["modules"]["nouveau"]["loaded"])
+    area = AreaPlan(
+        desired={
+            "branch": branch(version),
+            "version": version,
+            "flavour": context.driver_flavour,
+            "repository": sources.as_dict(),
+            "pin": pin.as_dict(),
+            "packages": [{"name": name, "version": found} for name, found in packages.items()],
+            "headers": headers,
+            "hold": hold,
+            "files": [spec.as_dict() for spec in files],
+            "modules": modules,
+            "units": units,
+            "unload": ["nouveau"] if nouveau else [],
+        },
+        target={
+            "packages": package_target,
+            "held": hold,
+            "files": file_target,
+            "headers": True,
+            "modules": {name: _module_words(version, context.driver_flavour if name == "nvidia" else None) for name in modules},
+            "nouveau": "not loaded",
+            "units": dict.fromkeys(units, "enabled, active"),
+        },
+        actual={
+            "packages": package_actual,
+            "held": context.held(hold),
+            "files": file_actual,
+            "headers": bool(context.facts["kernel"]["headers"]),
+            "modules": {name: _loaded_words(context, name) for name in modules},
+            "nouveau": "loaded" if nouveau else "not loaded",
+            "units": units_state(context, units),
+        },
+        reasons=_reasons(context, version),
+        warnings=[*unverified(f"The list of driver packages for {context.manager}", table)],
+        repositories=[repository.question(packages)],
+    )
+    area.actions = [
+        *file_actions(context, [sources, pin, *files]),
+        *(["unload nouveau"] if nouveau else []),
+        *([] if context.facts["kernel"]["headers"] else [f"install {headers}"]),
+        *package_actions(context, packages, hold),
+        *([] if area.target["modules"] == _actual(area)["modules"] else [f"load {', '.join(modules)} {version} ({context.driver_flavour})"]),
+        *unit_actions(context, units),
+    ]
+    if context.facts["kernel"]["secure_boot"] == "enabled":
+        area.warnings.append("Secure Boot is on: the kernel loads the driver only after its signing key was enrolled at the console (mokutil).")
+    if module["loaded"]:
+        _loaded_module(context, area, version)
+    return area
+
+
+def _actual(area: AreaPlan) -> dict[str, Any]:
+    return area.actual if isinstance(area.actual, dict) else {}
+
+
+def _module_words(version: str | None, flavour: str | None) -> str:
+    return " ".join(part for part in ("loaded", version, flavour) if part)
+
+
+def _loaded_words(context: Context, name: str) -> str:
+    module = context.facts["modules"].get(name) or {"loaded": False}
+    if not module["loaded"]:
+        return "not loaded"
+    # Only the main module says which flavour it is; the others may leave even the version out.
+    main = context.facts["modules"]["nvidia"]
+    return _module_words(module["version"] or main["version"], module["flavour"] if name == "nvidia" else None)
+
+
+def _pin(globs: list[str], version: str) -> FileSpec:
+    """Everything built from the driver's sources stays at its version; above 1000 apt also goes back to it."""
+    return FileSpec(
+        "/etc/apt/preferences.d/rackready-nvidia.pref",
+        f"Explanation: managed by rackready (role nvidia_driver)\nPackage: {' '.join(globs)}\nPin: version {version}-*\nPin-Priority: 1001\n",
+    )
+
+
+def _unlocked(context: Context, locked: Mapping[str, Any] | None) -> str:
+    name = context.driver_packages[0]
+    repository = context.catalog.drivers["packages"][context.manager]["repository"]
+    if locked is None:
+        what = f"The lock has no packages of {repository} for {context.distribution} on {context.architecture}"
+    else:
+        known = ", ".join(locked["packages"].get(name, [])) or "none"
+        what = f"The lock has no {name} that is {context.driver_rule} (it has {known})"
+    return refusal(what, "no exact driver version is known", PIN_REMEDY)
+
+
+def _reasons(context: Context, version: str) -> list[Reason]:
+    if context.request.driver_version is not None:
+        reasons = [Reason(f"driver {version} is asked for by nvidia_driver_version", "inventory")]
+    elif context.driver_rule.at_least is None:
+        reasons = [Reason(f"branch {context.driver_rule.branch} is asked for by nvidia_driver_branch; {version} is the newest in the lock", "inventory")]
+    else:
+        reasons = [Reason(f"release {context.request.release} takes {context.driver_rule}; {version} is the newest in the lock", context.request.release)]
+    if context.request.driver_flavour is not None:
+        return [*reasons, Reason(f"{context.driver_flavour} kernel modules are asked for by nvidia_driver_flavour", "inventory")]
+    names = sorted({architecture["name"] for gpu in context.gpus if (architecture := context.architecture_of(gpu)) is not None})
+    return [*reasons, Reason(f"{context.driver_flavour} kernel modules fit {' and '.join(names) or 'every newer GPU'}", "nv-open-blog")]
+
+
+def fits(context: Context, version: str | None) -> list[str]:
+    """Refusals: branch, flavour and GPUs that do not go together. Without a version the branch alone is looked at."""
+    wanted = branch(version) if version is not None else (context.driver_rule.exact and branch(context.driver_rule.exact)) or context.driver_rule.branch
+    version = version or context.driver_rule.exact
+    refusals = []
+    known = context.catalog.drivers["branches"].get(wanted)
+    if known is None:
+        names = ", ".join(context.catalog.drivers["branches"])
+        refusals.append(refusal(f"Driver branch {wanted} is not in the catalog", "nothing is known of it", f"use one of {names}"))
+    else:
+        if known["status"] == "ended":
+            ended = f" in {known['end_of_life']}" if known["end_of_life"] else ""
+            refusals.append(
+                refusal(
+                    f"Driver branch {wanted} ended{ended}",
+                    "it gets no fixes and is not installed",
+                    f"use the release's branch {context.release['driver']['branch']}",
+                )
+            )
+        if context.driver_flavour not in known["flavours"]:
+            refusals.append(
+                refusal(f"Driver branch {wanted} has no {context.driver_flavour} kernel modules", "they cannot be installed", "set nvidia_driver_flavour: open")
+            )
+    for gpu in {gpu.slug or gpu.pci_id: gpu for gpu in context.gpus}.values():
+        refusals += _gpu_fits(context, gpu.slug, wanted, version)
+    return refusals
+
+
+def _gpu_fits(context: Context, slug: str | None, wanted: str | None, version: str | None) -> list[str]:
+    if slug is None:
+        return []
+    entry = context.catalog.gpus[slug]
+    architecture = context.catalog.drivers["architectures"][entry["architecture"]]
+    refusals = []
+    if context.driver_flavour not in architecture["flavours"]:
+        only = " or ".join(architecture["flavours"])
+        refusals.append(
+            refusal(
+                f"{entry['name']} ({architecture['name']}) needs the {only} kernel modules",
+                f"{context.driver_flavour} ones never find it",
+                f"set nvidia_driver_flavour: {only}",
+            )
+        )
+    last = architecture["last_branch"]
+    if last is not None and wanted is not None and int(wanted) > int(last):
+        refusals.append(
+            refusal(f"{architecture['name']} ends with driver branch {last}", f"{entry['name']} does not work with branch {wanted}", f"use branch {last}")
+        )
+    if version is None:
+        return refusals
+    late = (entry.get("late_in_branch") or {}).get(wanted)
+    first = late or entry["first_driver"]
+    if not at_least(version, first):
+        refusals.append(refusal(f"{entry['name']} is listed from driver {first}", f"driver {version} does not know it", f"use driver {first} or newer"))
+    elif wanted in (entry.get("missing_in_branch") or []):
+        refusals.append(refusal(f"{entry['name']} is missing in driver branch {wanted}", "that branch does not know it", "use another branch"))
+    return refusals
+
+
+def _loaded_module(context: Context, area: AreaPlan, version: str) -> None:
+    """Refusals that a loaded module brings: another version, a driver that does not answer, a GPU in use."""
+    module = context.facts["modules"]["nvidia"]
+    smi = context.facts["nvidia_smi"]
+    other = module["version"] not in (None, version) or module["flavour"] not in (None, context.driver_flavour)
+    if other:
+        area.reboot = True
+        found = " ".join(part for part in (module["version"], module["flavour"]) if part)
+        wanted = f"{version} {context.driver_flavour}"
+        allowed = (
+            "nvidia_driver_reboot_ok allows a reboot, but this version of rackready does not reboot hosts"
+            if context.request.reboot_ok
+            else "a reboot is needed"
+        )
+        area.refusals.append(
+            refusal(
+                f"The nvidia kernel module {found} is loaded and {wanted} is planned",
+                f"{allowed}",
+                "take the host out of service, remove the old driver, reboot it and run again",
+            )
+        )
+    elif smi["state"] == "hung" or (smi["state"] in ("failed", "garbled") and context.facts["library_version"] in (None, version)):
+        said = smi["error"] or smi["state"]
+        area.refusals.append(
+            refusal(
+                f"nvidia-smi does not work although the driver {module['version']} is loaded ({said})",
+                "the GPUs cannot be trusted",
+                "look at dmesg for NVRM and Xid lines and reboot the host",
+            )
+        )
+    target, actual = area.target, _actual(area)
+    touches = target["packages"] != actual["packages"] or target["modules"] != actual["modules"]
+    if touches and context.workloads:
+        area.drain = True
+        area.refusals.append(
+            refusal(
+                f"GPUs are in use by {who(context.workloads)}",
+                "the driver cannot be changed under them",
+                "stop them or wait until they are done, then run again",
+            )
+        )

@@ -1,0 +1,81 @@
+# Copyright: (c) 2026, rackready contributors
+# GNU General Public License v3.0+ (see https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Area smoke_test: what is tested, and the stamp that says it was."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ansible_collections.rackready.gpu.plugins.plugin_utils.areas import mig, pytorch_image
+from ansible_collections.rackready.gpu.plugins.plugin_utils.planning import AreaPlan, Context, Reason, split_reference
+
+STAMPED = ("release", "image_digest", "driver", "gpus", "mig", "tier")
+
+
+def plan(context: Context) -> AreaPlan:
+    """A test of exactly what is planned; any difference to the last stamp asks for a new one."""
+    entry = pytorch_image.locked(context)
+    if entry is None or context.driver_version is None:
+        return AreaPlan()
+    wanted, _refusals = mig.layout(context)
+    uuids = sorted(str(gpu.smi["uuid"]) for gpu in context.gpus if gpu.smi is not None)
+    # Before the driver answers nobody knows the UUIDs, so no stamp can match.
+    stamp: dict[str, Any] = {
+        "release": context.request.release,
+        "image_digest": entry["index"],
+        "driver": context.driver_version,
+        "gpus": uuids if context.smi_ok else None,
+        "mig": {bus_id: sorted(profiles) for bus_id, profiles in wanted.items() if profiles} or "off",
+        "tier": context.request.smoke_tier,
+    }
+    verdict = "accepted" if context.request.smoke_backend == "cuda" else "simulated"
+    found = context.facts["stamp"] or {}
+    actual_stamp = {key: found.get(key) for key in STAMPED} if found else "absent"
+    reference = split_reference(context.image)
+    return AreaPlan(
+        desired={
+            "image": f"{pytorch_image.mirrored(context, reference)}@{entry['index']}",
+            "tier": context.request.smoke_tier,
+            "backend": context.request.smoke_backend,
+            "degraded": context.request.smoke_degraded,
+            "ulimits": list(context.request.smoke_ulimits),
+            "env": dict(context.request.smoke_env),
+            "gpus": [_gpu(gpu) for gpu in context.gpus],
+            "floors": _floors(context),
+            "not_applicable": _not_applicable(context, wanted),
+            "stamp": stamp,
+        },
+        target={"stamp": stamp, "verdict": verdict},
+        actual={"stamp": actual_stamp, "verdict": found.get("verdict")},
+        reasons=[Reason("a host is accepted for exactly one release, image, driver, set of GPUs and layout", "design")],
+        actions=[f"run the {context.request.smoke_tier} smoke test with {context.request.smoke_backend} on {len(context.gpus)} GPUs"],
+    )
+
+
+def _gpu(gpu: Any) -> dict[str, Any]:
+    return {
+        "pci_bus_id": gpu.pci_bus_id,
+        "pci_id": gpu.pci_id,
+        "uuid": gpu.smi["uuid"] if gpu.smi else None,
+        "name": gpu.smi["name"] if gpu.smi else None,
+        "compute_capability": gpu.entry["compute_capability"] if gpu.entry else None,
+    }
+
+
+def _floors(context: Context) -> dict[str, Any]:
+    """The floors of this host's model, when it has one model and the catalog knows floors for it."""
+    slugs = {gpu.slug for gpu in context.gpus}
+    return dict(context.catalog.floors.get(slugs.pop() or "", {})) if len(slugs) == 1 else {}
+
+
+def _not_applicable(context: Context, wanted: dict[str, list[str]]) -> dict[str, str]:
+    """Checks that cannot apply, said before the test runs; the test itself never decides that."""
+    reasons: dict[str, str] = {}
+    if context.fabric_kind is None:
+        reasons["fabric"] = "this board has no NVSwitch fabric"
+    elif not any((architecture := context.architecture_of(gpu)) is not None and architecture["fabric_state"] for gpu in context.gpus):
+        reasons["fabric"] = "these GPUs do not report the state of the fabric"
+    if any(wanted.values()):
+        reasons["all_reduce_exact"] = "MIG instances cannot talk to each other, and a process sees one of them"
+    return reasons

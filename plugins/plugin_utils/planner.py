@@ -1,0 +1,187 @@
+# Copyright: (c) 2026, rackready contributors
+# GNU General Public License v3.0+ (see https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The planner: facts, request, lock and catalog in, plan out. A pure function; ``areas/`` has one for each area."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ansible_collections.rackready.gpu.plugins.plugin_utils.areas import (
+    docker,
+    host_tuning,
+    mig,
+    nvidia_container_toolkit,
+    nvidia_driver,
+    nvidia_fabric,
+    pytorch_image,
+    smoke_test,
+)
+from ansible_collections.rackready.gpu.plugins.plugin_utils.catalog_loader import Catalog
+from ansible_collections.rackready.gpu.plugins.plugin_utils.planning import AreaPlan, Context, Facts, refusal
+from ansible_collections.rackready.gpu.plugins.plugin_utils.request import Request
+
+SCHEMA = 1
+
+AREAS: Mapping[str, Callable[[Context], AreaPlan]] = {
+    "host_tuning": host_tuning.plan,
+    "nvidia_driver": nvidia_driver.plan,
+    "nvidia_fabric": nvidia_fabric.plan,
+    "docker": docker.plan,
+    "nvidia_container_toolkit": nvidia_container_toolkit.plan,
+    "mig": mig.plan,
+    "pytorch_image": pytorch_image.plan,
+    "smoke_test": smoke_test.plan,
+}
+
+
+def make_plan(host: str, facts: Facts, request: Request, catalog: Catalog) -> dict[str, Any]:
+    """The plan of one host, JSON-ready. Impossible requests are ``refusals``; then ``areas`` holds what could be planned all the same."""
+    context = Context(facts, request, request.lock, catalog)
+    refusals, warnings = _host(context)
+    planned = {} if refusals else {name: plan(context) for name, plan in AREAS.items()}
+    if not refusals:
+        refusals = _machine(context, planned)
+    for area in planned.values():
+        refusals += area.refusals
+        warnings += area.warnings
+    done = bool(planned) and all(area.converged for name, area in planned.items() if name != "smoke_test")
+    image = planned.get("pytorch_image")
+    return {
+        "schema": SCHEMA,
+        "release": request.release,
+        "host": host,
+        "converged": done and not refusals,
+        "reboot": any(area.reboot for area in planned.values()),
+        "drain": any(area.drain for area in planned.values()),
+        "warnings": _once(warnings),
+        "refusals": _once(refusals),
+        "download_mib": image.desired["size_mib"] if image and image.desired and not image.converged else None,
+        "areas": {name: area.as_dict() for name, area in planned.items()},
+        "sources": _sources(context, planned),
+    }
+
+
+def _once(sentences: list[str]) -> list[str]:
+    return list(dict.fromkeys(sentences))
+
+
+def _host(context: Context) -> tuple[list[str], list[str]]:
+    """Refusals that leave nothing to plan (wrong distribution, wrong GPUs), and warnings about the machine."""
+    refusals: list[str] = []
+    facts, catalog = context.facts, context.catalog
+    known = catalog.distributions.get(context.distribution)
+    if known is None:
+        names = ", ".join(entry["name"] for entry in catalog.distributions.values())
+        refusals.append(
+            refusal(
+                f"{facts['distribution']['name']} ({context.distribution}) is not a supported distribution",
+                "no package of it is known",
+                f"install one of {names}",
+            )
+        )
+    elif context.architecture not in known["architectures"]:
+        names = ", ".join(known["architectures"])
+        refusals.append(refusal(f"{known['name']} on {context.architecture} is not supported", "no repository for it is known", f"use {names}"))
+    refusals += _gpus(context)
+    strange = sorted({gpu.pci_id for gpu in context.gpus if gpu.slug is None})
+    warnings = [
+        f"The catalog does not know the GPU {pci_id}: it is planned as a recent one, its capability is read from the driver and no floor is known."
+        for pci_id in strange
+    ]
+    return refusals, warnings
+
+
+def _gpus(context: Context) -> list[str]:
+    gpus, expected = context.gpus, context.request.expected
+    if not gpus:
+        why = "there is nothing to provision"
+        return [
+            refusal(
+                "There is no NVIDIA GPU on the PCI bus",
+                why,
+                "check that the cards are seated and powered, then look at the BIOS (above-4G decoding) and rescan the bus",
+            )
+        ]
+    refusals = []
+    foreign = [gpu.pci_bus_id for gpu in gpus if gpu.kernel_driver == "vfio-pci"]
+    if len(foreign) == len(gpus):
+        refusals.append(
+            refusal(
+                f"All {len(gpus)} GPUs are bound to vfio-pci",
+                "they belong to virtual machines and not to this host",
+                "provision the virtual machines instead, or unbind the GPUs",
+            )
+        )
+    elif foreign:
+        refusals.append(
+            refusal(f"GPUs are bound to vfio-pci ({', '.join(foreign)})", "the driver cannot use them", "unbind them, or give all GPUs of the host away")
+        )
+    if expected is None:
+        return refusals
+    name = context.catalog.gpus[expected.model]["name"]
+    right = [gpu.pci_bus_id for gpu in gpus if gpu.slug == expected.model]
+    wrong = [f"{gpu.name} at {gpu.pci_bus_id}" for gpu in gpus if gpu.slug != expected.model]
+    present = f"present: {', '.join(right)}" if right else "none is present"
+    if wrong:
+        refusals.append(
+            refusal(
+                f"gpu_expected says {expected.count} x {name} and the host has {'; '.join(wrong)}",
+                "this is another machine than the inventory says",
+                "correct gpu_expected, or the inventory",
+            )
+        )
+    elif len(right) < expected.count:
+        gone = expected.count - len(right)
+        refusals.append(
+            refusal(
+                f"{len(right)} of {expected.count} {name} are on the PCI bus ({gone} missing; {present})",
+                "the host is incomplete",
+                "power it off fully and reseat the missing card; if it stays away, send it in. If this is how the host shall be, set gpu_expected.count",
+            )
+        )
+    elif len(right) > expected.count:
+        more = len(right) - expected.count
+        refusals.append(
+            refusal(
+                f"{len(right)} {name} are on the PCI bus, {more} more than gpu_expected says ({present})",
+                "this is another machine than the inventory says",
+                "correct gpu_expected.count",
+            )
+        )
+    return refusals
+
+
+def _machine(context: Context, planned: Mapping[str, AreaPlan]) -> list[str]:
+    """Refusals about the package manager; a converged host is not asked, it installs nothing."""
+    if all(area.converged for area in planned.values()):
+        return []
+    packages = context.facts["packages"]
+    refusals = []
+    if packages["broken"]:
+        refusals.append(
+            refusal("dpkg has half-installed packages", "nothing can be installed on top of them", "run dpkg --audit and dpkg --configure -a on the host")
+        )
+    if packages["busy"]:
+        refusals.append(
+            refusal(f"The package manager is busy: {packages['busy']}", "packages cannot be installed now", "wait until it is done, then run again")
+        )
+    return refusals
+
+
+def _sources(context: Context, planned: Mapping[str, AreaPlan]) -> dict[str, Any]:
+    """What must be reachable from the host before anything changes: options for stack_sources. Nothing to fetch, nothing to ask."""
+    repositories: list[dict[str, Any]] = []
+    images: list[dict[str, Any]] = []
+    for area in planned.values():
+        if area.converged:
+            continue
+        images += area.images
+        for question in area.repositories:
+            same = next((entry for entry in repositories if entry["name"] == question["name"]), None)
+            if same is None:
+                repositories.append({**question, "packages": dict(question["packages"])})
+            else:
+                same["packages"].update(question["packages"])
+    return {"repositories": repositories, "images": images}

@@ -1,0 +1,436 @@
+# Copyright: (c) 2026, rackready contributors
+# GNU General Public License v3.0+ (see https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the areas of a plan are made of: their inputs (Context), their result (AreaPlan) and a few shapes that several of them use.
+
+Everything here is pure: no I/O, no clock, no host. The same inputs give the same plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from ansible_collections.rackready.gpu.plugins.module_utils import deb_version
+from ansible_collections.rackready.gpu.plugins.plugin_utils.catalog_loader import Catalog, Table
+from ansible_collections.rackready.gpu.plugins.plugin_utils.request import Request
+from ansible_collections.rackready.gpu.plugins.plugin_utils.versions import at_least, branch
+
+Facts = Mapping[str, Any]
+
+UNKNOWN = "unknown"
+PIN_REMEDY = "run ansible-playbook playbooks/pin.yml"
+
+
+def refusal(what: str, why: str, remedy: str) -> str:
+    """A refusal as one sentence and what to do about it."""
+    return f"{what}, so {why}: {remedy}."
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why something was decided: the rule in words and the key of its source."""
+
+    rule: str
+    source: str
+
+    def as_dict(self) -> dict[str, str]:
+        return {"rule": self.rule, "source": self.source}
+
+
+@dataclass(frozen=True)
+class FileSpec:
+    """A file that a role writes whole."""
+
+    path: str
+    content: str
+    mode: str = "0644"
+
+    def as_dict(self) -> dict[str, str]:
+        return {"path": self.path, "content": self.content, "mode": self.mode}
+
+
+@dataclass
+class AreaPlan:
+    """The plan of one area. ``target`` and ``actual`` describe the same observable state; the area holds when they are equal."""
+
+    desired: dict[str, Any] = field(default_factory=dict)
+    target: dict[str, Any] = field(default_factory=dict)
+    actual: dict[str, Any] | str = field(default_factory=dict)
+    reasons: list[Reason] = field(default_factory=list)
+    actions: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    refusals: list[str] = field(default_factory=list)
+    repositories: list[dict[str, Any]] = field(default_factory=list)
+    images: list[dict[str, Any]] = field(default_factory=list)
+    reboot: bool = False
+    drain: bool = False
+
+    @property
+    def converged(self) -> bool:
+        return self.target == self.actual
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "desired": self.desired,
+            "target": self.target,
+            "actual": self.actual,
+            "converged": self.converged,
+            "reasons": [reason.as_dict() for reason in self.reasons],
+            "actions": [] if self.converged else list(self.actions),
+        }
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A GPU on the bus with what the catalog and, once it answers, nvidia-smi know of it."""
+
+    pci_bus_id: str
+    pci_id: str
+    kernel_driver: str | None
+    slug: str | None
+    entry: Table | None
+    smi: Mapping[str, Any] | None
+
+    @property
+    def name(self) -> str:
+        if self.entry is not None:
+            return str(self.entry["name"])
+        return str(self.smi["name"]) if self.smi else f"a GPU that the catalog does not know ({self.pci_id})"
+
+
+@dataclass(frozen=True)
+class Context:
+    """The inputs of every area, and what follows from them at once."""
+
+    facts: Facts
+    request: Request
+    lock: Mapping[str, Any] | None
+    catalog: Catalog
+
+    # --- the machine
+
+    @cached_property
+    def gpus(self) -> tuple[Gpu, ...]:
+        """The GPUs on the PCI bus, in bus order."""
+        told = {gpu["pci_bus_id"]: gpu for gpu in self.facts["nvidia_smi"]["gpus"]} if self.smi_ok else {}
+        found = []
+        for gpu in sorted(self.facts["gpus"], key=lambda entry: str(entry["pci_bus_id"])):
+            slug = self.catalog.gpu_by_pci_id(gpu["pci_id"])
+            entry = self.catalog.gpus[slug] if slug else None
+            found.append(Gpu(gpu["pci_bus_id"], gpu["pci_id"], gpu["driver"], slug, entry, told.get(gpu["pci_bus_id"])))
+        return tuple(found)
+
+    @cached_property
+    def smi_ok(self) -> bool:
+        return bool(self.facts["nvidia_smi"]["state"] == "ok")
+
+    @cached_property
+    def workloads(self) -> tuple[Mapping[str, Any], ...]:
+        """Who holds a GPU and is no NVIDIA service."""
+        return tuple(holder for holder in self.facts["holders"] if holder["role"] == "workload")
+
+    def architecture_of(self, gpu: Gpu) -> Table | None:
+        return self.catalog.drivers["architectures"][gpu.entry["architecture"]] if gpu.entry else None
+
+    # --- the distribution and its repositories
+
+    @property
+    def distribution(self) -> str:
+        return str(self.facts["distribution"]["key"])
+
+    @property
+    def architecture(self) -> str:
+        return str(self.facts["architecture"])
+
+    @cached_property
+    def manager(self) -> str:
+        return str(self.catalog.distributions[self.distribution]["package_manager"])
+
+    @property
+    def release(self) -> Table:
+        found: Table = self.catalog.releases[self.request.release]
+        return found
+
+    def repository(self, name: str) -> Repository | None:
+        """A repository as this host must see it (mirror applied), or None when it has nothing for the distribution and architecture."""
+        return repository(self.catalog, self.request, name, self.distribution, self.architecture)
+
+    def locked_repository(self, name: str) -> Mapping[str, Any] | None:
+        """What the lock says of a repository for this distribution and architecture."""
+        return ((self.lock or {}).get("repositories") or {}).get(f"{name}/{self.distribution}/{self.architecture}")
+
+    # --- versions that several areas need
+
+    @cached_property
+    def driver_rule(self) -> VersionRule:
+        return driver_rule(self.request, self.release)
+
+    @cached_property
+    def driver_version(self) -> str | None:
+        """The driver's exact version, or None when the lock has none that fits."""
+        packages = self.catalog.drivers["packages"][self.manager]
+        locked = self.locked_repository(packages["repository"])
+        return None if locked is None else self.driver_rule.choose(locked["packages"].get(self.driver_packages[0], []), deb_version.upstream)
+
+    @cached_property
+    def driver_flavour(self) -> str:
+        """The flavour asked for, else the one that every GPU of the host can take, the preferred one first."""
+        if self.request.driver_flavour is not None:
+            return self.request.driver_flavour
+        allowed = [architecture["flavours"] for gpu in self.gpus if (architecture := self.architecture_of(gpu)) is not None]
+        common = [flavour for flavour in ("open", "proprietary") if all(flavour in flavours for flavours in allowed)]
+        return common[0] if common else "open"
+
+    @cached_property
+    def driver_packages(self) -> tuple[str, ...]:
+        return tuple(self.catalog.drivers["packages"][self.manager]["flavours"][self.driver_flavour])
+
+    @cached_property
+    def toolkit_version(self) -> str:
+        return self.request.toolkit_version or str(self.release["container_toolkit"]["version"])
+
+    @cached_property
+    def docker_minimum(self) -> str:
+        """The oldest engine that understands the toolkit's CDI specification."""
+        floors: Mapping[str, str] = self.catalog.toolkit["docker_minimum_from"]
+        fitting = [engine for since, engine in floors.items() if at_least(self.toolkit_version, since)]
+        return fitting[-1] if fitting else str(self.catalog.docker["cdi"]["feature_since"])
+
+    @cached_property
+    def fabric_kind(self) -> str | None:
+        """nvswitch, nvlink5 or None, from the hardware alone."""
+        if self.facts["nvlink5_management"] or any(gpu.entry is not None and gpu.entry["fabric"] == "nvlink5" for gpu in self.gpus):
+            return "nvlink5"
+        return "nvswitch" if self.facts["nvswitches"] else None
+
+    @cached_property
+    def image(self) -> str:
+        """The image reference as asked for, with its registry written out."""
+        return full_reference(self.request.image_ref or str(self.release["image"]))
+
+    # --- what is on the host
+
+    def installed(self, name: str) -> str | None:
+        """The installed version of a package."""
+        entry = self.facts["packages"]["installed"].get(name)
+        return str(entry["version"]) if entry else None
+
+    def held(self, names: Sequence[str]) -> list[str]:
+        return sorted(name for name in names if (self.facts["packages"]["installed"].get(name) or {}).get("held"))
+
+    def file_state(self, spec: FileSpec) -> str:
+        content = self.facts["files"].get(spec.path)
+        return "absent" if content is None else "as planned" if content == spec.content else "different"
+
+    def unit(self, name: str) -> Mapping[str, str]:
+        found: Mapping[str, str] = self.facts["units"].get(name) or {"load": "not-found", "active": "inactive", "enabled": "not-found"}
+        return found
+
+
+@dataclass(frozen=True)
+class VersionRule:
+    """Which versions fit: one exact version, or a branch and a floor."""
+
+    exact: str | None = None
+    branch: str | None = None
+    at_least: str | None = None
+
+    def fits(self, version: str) -> bool:
+        if self.exact is not None:
+            return at_least(version, self.exact) and at_least(self.exact, version)
+        if self.branch is not None and branch(version) != self.branch:
+            return False
+        return self.at_least is None or at_least(version, self.at_least)
+
+    def choose(self, versions: Sequence[str], key: Any = lambda version: version) -> str | None:
+        """``key`` of the newest package version whose ``key`` fits, or None."""
+        fitting = [version for version in versions if self.fits(key(version))]
+        return key(deb_version.newest(fitting)) if fitting else None
+
+    def newest_package(self, versions: Sequence[str]) -> str | None:
+        """The newest package version whose upstream part fits, or None."""
+        fitting = [version for version in versions if self.fits(deb_version.upstream(version))]
+        return deb_version.newest(fitting) if fitting else None
+
+    def __str__(self) -> str:
+        if self.exact is not None:
+            return self.exact
+        floor = f"{self.at_least} or newer" if self.at_least is not None else "any version"
+        return floor if self.branch is None else f"{floor} of branch {self.branch}"
+
+
+def driver_rule(request: Request, release: Table) -> VersionRule:
+    """Which driver versions a request allows."""
+    if request.driver_version is not None:
+        return VersionRule(exact=request.driver_version)
+    if request.driver_branch is not None and request.driver_branch != release["driver"]["branch"]:
+        return VersionRule(branch=request.driver_branch)
+    return VersionRule(branch=str(release["driver"]["branch"]), at_least=str(release["driver"]["at_least"]))
+
+
+@dataclass(frozen=True)
+class Repository:
+    """A package repository for one distribution and architecture."""
+
+    name: str
+    url: str
+    suites: tuple[str, ...]
+    components: tuple[str, ...]
+    architecture: str
+    key_url: str
+    fingerprint: str | None
+
+    def question(self, packages: Mapping[str, str | None]) -> dict[str, Any]:
+        """An entry of stack_sources' ``repositories`` option."""
+        return {
+            "name": self.name,
+            "url": self.url,
+            "suites": list(self.suites),
+            "components": list(self.components),
+            "architecture": self.architecture,
+            "packages": dict(packages),
+        }
+
+    def sources_file(self, key: str) -> FileSpec:
+        """The deb822 sources file, with the key inside: no keyring file can be missing, old or used by another repository."""
+        lines = [
+            "# Managed by rackready; the key is the one in the lock file.",
+            "Types: deb",
+            f"URIs: {self.url}",
+            f"Suites: {' '.join(self.suites)}",
+        ]
+        if self.components:
+            lines.append(f"Components: {' '.join(self.components)}")
+        lines.append(f"Architectures: {self.architecture}")
+        lines.append("Signed-By:")
+        lines += [f" {line.rstrip()}" if line.strip() else " ." for line in key.strip().splitlines()]
+        return FileSpec(f"/etc/apt/sources.list.d/rackready-{self.name}.sources", "\n".join(lines) + "\n")
+
+
+def repository(catalog: Catalog, request: Request, name: str, distribution: str, architecture: str) -> Repository | None:
+    """A repository for a distribution and architecture, with the request's mirror applied."""
+    origin = catalog.origin(name, distribution, architecture)
+    if origin is None:
+        return None
+    mirror = request.mirror_packages.get(name)
+    base = (mirror or str(catalog.repositories[name]["base"])).rstrip("/")
+    deb_architecture = catalog.distributions[distribution]["architectures"].get(architecture, architecture)
+    return Repository(
+        name=name,
+        url=f"{base}/{origin['path']}/",
+        suites=tuple(origin["suites"]),
+        components=tuple(origin["components"]),
+        architecture=deb_architecture,
+        key_url=f"{base}/{origin['key']}",
+        fingerprint=None if mirror else str(origin["fingerprint"]),
+    )
+
+
+def full_reference(reference: str) -> str:
+    """An image reference with its registry: docker.io is what a reference without one means."""
+    first, slash, _rest = reference.partition("/")
+    if slash and ("." in first or ":" in first or first == "localhost"):
+        return reference
+    return f"docker.io/{reference}" if slash else f"docker.io/library/{reference}"
+
+
+@dataclass(frozen=True)
+class Reference:
+    """An image reference taken apart; ``name`` is registry and repository."""
+
+    name: str
+    tag: str | None
+    digest: str | None
+
+    @property
+    def registry(self) -> str:
+        return self.name.partition("/")[0]
+
+    @property
+    def repository(self) -> str:
+        return self.name.partition("/")[2]
+
+    @property
+    def tagged(self) -> str:
+        """The reference without its digest."""
+        return self.name if self.tag is None else f"{self.name}:{self.tag}"
+
+
+def split_reference(reference: str) -> Reference:
+    """Take a full reference apart."""
+    rest, _at, digest = reference.partition("@")
+    head, colon, tag = rest.rpartition(":")
+    if colon and "/" not in tag:
+        return Reference(head, tag, digest or None)
+    return Reference(rest, None, digest or None)
+
+
+def units_state(context: Context, names: Sequence[str]) -> dict[str, str]:
+    """Each unit as ``enabled, active`` or what is different."""
+    return {name: unit_words(context.unit(name)) for name in names}
+
+
+def unit_words(unit: Mapping[str, str]) -> str:
+    if unit["load"] != "loaded":
+        return str(unit["load"])
+    return f"{unit['enabled']}, {unit['active']}"
+
+
+def unit_actions(context: Context, names: Sequence[str], wanted: str = "enabled, active") -> list[str]:
+    """What must be done to units that are not as wanted; a masked one is unmasked first."""
+    actions = []
+    for name in names:
+        unit = context.unit(name)
+        if unit_words(unit) == wanted:
+            continue
+        if "masked" in (unit["load"], unit["enabled"]):
+            actions.append(f"unmask {name}")
+        actions.append(f"enable and start {name}")
+    return actions
+
+
+def package_actions(context: Context, packages: Mapping[str, str | None], hold: Sequence[str]) -> list[str]:
+    """Install what differs, in one transaction, and hold it."""
+    missing = [
+        name if version is None else f"{name}={version}"
+        for name, version in packages.items()
+        if context.installed(name) is None or version not in (None, context.installed(name))
+    ]
+    actions = [f"install {' '.join(missing)}"] if missing else []
+    free = sorted(set(hold) - set(context.held(hold)))
+    return [*actions, f"hold {' '.join(free)}"] if free else actions
+
+
+def packages_state(context: Context, packages: Mapping[str, str | None]) -> tuple[dict[str, str | None], dict[str, str | None]]:
+    """(target, actual) versions; a package without a wanted version only has to be there."""
+    actual = {name: context.installed(name) for name in packages}
+    target = {name: actual[name] if version is None and actual[name] is not None else version or "any" for name, version in packages.items()}
+    return target, actual
+
+
+def file_actions(context: Context, specs: Sequence[FileSpec]) -> list[str]:
+    return [f"write {spec.path}" for spec in specs if context.file_state(spec) != "as planned"]
+
+
+def files_state(context: Context, specs: Sequence[FileSpec]) -> tuple[dict[str, str], dict[str, str]]:
+    """(target, actual) state of files that roles write whole."""
+    return {spec.path: "as planned" for spec in specs}, {spec.path: context.file_state(spec) for spec in specs}
+
+
+def who(holders: Sequence[Mapping[str, Any]]) -> str:
+    """Holders of GPUs in words, at most five."""
+    seen: dict[int, str] = {}
+    for holder in holders:
+        place = (holder.get("container") and f"container {holder['container']}") or holder.get("unit")
+        seen.setdefault(int(holder["pid"]), f"{holder['command']} (pid {holder['pid']}{f', {place}' if place else ''})")
+    names = list(seen.values())
+    return "; ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+
+
+def unverified(what: str, entry: Table) -> list[str]:
+    """The warning that a plan rests on an unverified fact."""
+    sources = ", ".join(entry.get("source", []))
+    return [] if entry.get("verified", True) else [f"{what} is not verified (source: {sources})."]

@@ -1,0 +1,241 @@
+# Copyright: (c) 2026, rackready contributors
+# GNU General Public License v3.0+ (see https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the inventory asks for: our variables, all checked at once, with one sentence for each mistake.
+
+Ansible does not refuse a misspelt variable; a host would silently get the default. So every name that carries one of our prefixes must be known.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from ansible_collections.rackready.gpu.plugins.plugin_utils.catalog_loader import Catalog
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import ValidationError
+
+PREFIXES = (
+    "gpu_stack_",
+    "gpu_expected",
+    "gpu_tenants",
+    "mig_",
+    "nvidia_driver_",
+    "nvidia_fabric_",
+    "nvidia_container_toolkit_",
+    "docker_source",
+    "docker_daemon_",
+    "pytorch_image_",
+    "smoke_test_",
+    "host_tuning_",
+    "rackready_",
+)
+
+
+class RequestError(Exception):
+    """The variables of a host cannot be used; ``sentences`` has one sentence for each mistake."""
+
+    def __init__(self, sentences: list[str]) -> None:
+        super().__init__(" ".join(sentences))
+        self.sentences = sentences
+
+
+@dataclass(frozen=True)
+class Expected:
+    """The GPUs that a host must have: a catalog slug and a number."""
+
+    model: str
+    count: int
+
+
+@dataclass(frozen=True)
+class Request:
+    """A checked request; an absent override is None."""
+
+    release: str
+    expected: Expected | None
+    mig_layout: tuple[Mapping[str, Any], ...]  # empty: MIG off
+    tenants: tuple[Mapping[str, Any], ...]
+    driver_branch: str | None
+    driver_version: str | None
+    driver_flavour: str | None
+    kernel_change_ok: bool
+    reboot_ok: bool
+    drain: bool
+    toolkit_version: str | None
+    docker_source: str | None
+    docker_daemon_options: Mapping[str, Any]
+    image_ref: str | None
+    image_trust: str
+    smoke_tier: str
+    smoke_backend: str
+    smoke_ulimits: tuple[str, ...]
+    smoke_env: Mapping[str, str]
+    smoke_degraded: str
+    mirror_packages: Mapping[str, str]
+    mirror_images: Mapping[str, str]
+    pin_for: tuple[str, ...]
+    lock: Mapping[str, Any] | None = field(repr=False)
+
+
+@cache
+def _schema(name: str) -> dict[str, Any]:
+    loaded: dict[str, Any] = json.loads(Path(__file__).with_name("schemas").joinpath(f"{name}.schema.json").read_text(encoding="utf-8"))
+    return loaded
+
+
+def known_names() -> tuple[str, ...]:
+    """Every variable of the collection, in the order of the schema."""
+    return tuple(_schema("request")["properties"])
+
+
+def ours(variables: Mapping[str, Any]) -> dict[str, Any]:
+    """The variables of a host that carry one of our prefixes."""
+    return {str(name): value for name, value in variables.items() if str(name).startswith(PREFIXES)}
+
+
+def parse(variables: Mapping[str, Any], catalog: Catalog) -> Request:
+    """Check the variables (other people's are ignored) and make a request of them; raises RequestError with every mistake."""
+    asked = ours(variables)
+    mistakes = [*_unknown_names(asked), *_wrong_values(asked)]
+    if not mistakes:
+        mistakes = [*_unknown_things(asked, catalog), *_wrong_lock(asked)]
+    if mistakes:
+        raise RequestError(mistakes)
+    defaults = {name: entry["default"] for name, entry in _schema("request")["properties"].items() if "default" in entry}
+    value = {**defaults, **asked}
+    expected = value.get("gpu_expected")
+    branch = value.get("nvidia_driver_branch")
+    mirror = value["rackready_mirror"]
+    return Request(
+        release=value["gpu_stack_release"],
+        expected=Expected(expected["model"], expected["count"]) if expected else None,
+        mig_layout=() if value["mig_layout"] == "off" else tuple(value["mig_layout"]),
+        tenants=tuple(value["gpu_tenants"]),
+        driver_branch=None if branch is None else str(branch),
+        driver_version=value.get("nvidia_driver_version"),
+        driver_flavour=value.get("nvidia_driver_flavour"),
+        kernel_change_ok=value["nvidia_driver_kernel_change_ok"],
+        reboot_ok=value["nvidia_driver_reboot_ok"],
+        drain=value["nvidia_driver_drain"],
+        toolkit_version=value.get("nvidia_container_toolkit_version"),
+        docker_source=value.get("docker_source"),
+        docker_daemon_options=value["docker_daemon_options"],
+        image_ref=value.get("pytorch_image_ref"),
+        image_trust=value["pytorch_image_trust"],
+        smoke_tier=value["smoke_test_tier"],
+        smoke_backend=value["smoke_test_backend"],
+        smoke_ulimits=tuple(value["smoke_test_ulimits"]),
+        smoke_env={name: str(entry).lower() if isinstance(entry, bool) else str(entry) for name, entry in value["smoke_test_env"].items()},
+        smoke_degraded=value["smoke_test_degraded"],
+        mirror_packages=mirror.get("packages", {}),
+        mirror_images=mirror.get("images", {}),
+        pin_for=tuple(value["rackready_pin_for"]),
+        lock=value.get("rackready_lock"),
+    )
+
+
+def _near(name: str, candidates: list[str]) -> str:
+    close = difflib.get_close_matches(name, candidates, n=1, cutoff=0.6)
+    return f"; did you mean {close[0]}?" if close else "."
+
+
+def _unknown_names(asked: Mapping[str, Any]) -> Iterator[str]:
+    names = list(known_names())
+    for name in sorted(set(asked) - set(names)):
+        yield f"{name} is not a variable of rackready, so it would have no effect{_near(name, names)}"
+
+
+def _wrong_values(asked: Mapping[str, Any]) -> Iterator[str]:
+    schema = _schema("request")
+    for name in sorted(set(asked) & set(schema["properties"])):
+        for error in sorted(Draft202012Validator(schema["properties"][name]).iter_errors(asked[name]), key=str):
+            yield _sentence(name, error)
+            break  # one sentence a variable: the first mistake usually causes the others
+
+
+def _sentence(name: str, error: ValidationError) -> str:
+    """One validation error in words: where, what was found, what is allowed."""
+    while error.context:  # of alternatives: the one that came closest
+        error = max(error.context, key=lambda inner: (len(inner.absolute_path), inner.validator not in ("type", "const")))
+    path = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in error.absolute_path)
+    rule: Any = error.validator_value
+    schema: Any = error.schema
+    where, found = f"{name}{path}", json.dumps(error.instance, default=str)
+    if name == "mig_layout" and not path:
+        return f'{where} is {found}, but must be "off" (in quotes, or YAML reads it as false) or a list of {{gpus, instances}}.'
+    if error.validator == "type" and "string" in rule and isinstance(error.instance, int | float) and not isinstance(error.instance, bool):
+        return f'{where} is the number {found}, but must be text: write it in quotes ("{error.instance}").'
+    match error.validator:
+        case "enum":
+            allowed = f"must be one of {', '.join(map(str, rule))}"
+        case "type":
+            allowed = f"must be {_type_words(rule)}"
+        case "minimum":
+            allowed = f"must be {rule} or more"
+        case "maximum":
+            allowed = f"must be {rule} or less"
+        case "pattern":
+            allowed = f"does not look like {_example(name, schema)}"
+        case "minItems" | "minProperties":
+            allowed = "must have at least one entry"
+        case "required":
+            allowed = f"must have {' and '.join(rule)}"
+        case "additionalProperties":
+            allowed = f"may only have {', '.join(schema.get('properties', {}))}"
+        case _:
+            allowed = f"is not allowed: {error.message}"
+    return f"{where} is {found}, but {allowed}."
+
+
+def _type_words(types: str | list[str]) -> str:
+    words = {"string": "text", "integer": "a whole number", "boolean": "true or false", "object": "a mapping", "array": "a list"}
+    return " or ".join(words.get(entry, entry) for entry in ([types] if isinstance(types, str) else types))
+
+
+_EXAMPLES = {
+    "nvidia_driver_branch": "a driver branch such as 580",
+    "nvidia_driver_version": 'a driver version such as "580.178.04"',
+    "nvidia_container_toolkit_version": 'a toolkit version such as "1.20.0"',
+    "pytorch_image_ref": "a full image reference such as nvcr.io/nvidia/pytorch:26.07-py3",
+    "smoke_test_ulimits": 'a limit such as "memlock=-1" or "nofile=65536:65536"',
+    "rackready_pin_for": "a distribution and architecture such as debian-13/x86_64",
+    "rackready_mirror": "an address such as https://mirror.example/cuda (packages) or registry.example:5000 (images)",
+    "mig_layout": "a MIG profile such as 1g.10gb",
+    "gpu_tenants": "a name such as team-a",
+}
+
+
+def _example(name: str, schema: Any) -> str:
+    return _EXAMPLES.get(name, f"the pattern {schema['pattern']}")
+
+
+def _unknown_things(asked: Mapping[str, Any], catalog: Catalog) -> Iterator[str]:
+    """Names that must be in the catalog."""
+    release = asked.get("gpu_stack_release")
+    if release is not None and release not in catalog.releases:
+        yield f"gpu_stack_release is {json.dumps(release)}, but must be one of {', '.join(sorted(catalog.releases))}."
+    model = (asked.get("gpu_expected") or {}).get("model")
+    if model is not None and model not in catalog.gpus:
+        yield f"gpu_expected.model is {json.dumps(model)}, but must be one of {', '.join(sorted(catalog.gpus))}{_near(model, list(catalog.gpus))}"
+    for name in sorted((asked.get("rackready_mirror") or {}).get("packages", {})):
+        if name not in catalog.repositories:
+            yield f"rackready_mirror.packages.{name} is not a package repository; the repositories are {', '.join(sorted(catalog.repositories))}."
+    branch, version = asked.get("nvidia_driver_branch"), asked.get("nvidia_driver_version")
+    if branch is not None and version is not None and not version.startswith(f"{branch}."):
+        yield f"nvidia_driver_version is {version}, which is not of nvidia_driver_branch {branch}: set one of the two."
+
+
+def _wrong_lock(asked: Mapping[str, Any]) -> Iterator[str]:
+    lock = asked.get("rackready_lock")
+    if lock is None:
+        return
+    error = next(iter(Draft202012Validator(_schema("lock")).iter_errors(lock)), None)
+    if error is not None:
+        where = ".".join(str(step) for step in error.absolute_path) or "its top level"
+        yield f"rackready_lock is damaged at {where} ({error.message[:200]}): write it again with ansible-playbook playbooks/pin.yml."
