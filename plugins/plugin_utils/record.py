@@ -28,6 +28,8 @@ HOST_MODULES = frozenset({FACTS, PLAN, SMOKE_TEST})
 # They report, they change nothing on a host: what they call changed is the plan's difference.
 READ_ONLY = frozenset({FACTS, PLAN, SOURCES})
 
+PASSED = ("accepted", "simulated")
+VERDICTS = (*PASSED, "rejected", "incomplete")
 HIDDEN = "the output is hidden by no_log"
 MESSAGE_LIMIT = 2000
 WHAT_LIMIT = 200
@@ -138,8 +140,9 @@ class HostLog:
 
     @property
     def verdict(self) -> str | None:
-        """The verdict of this run's smoke test; None when none ran or it gave none."""
-        return (self.smoke_test or {}).get("verdict")
+        """The verdict of this run's smoke test; None when none ran or it gave none. An unknown word is no acceptance: incomplete."""
+        verdict = (self.smoke_test or {}).get("verdict")
+        return verdict if verdict is None or verdict in VERDICTS else "incomplete"
 
     def start(self, task: str, at: datetime) -> None:
         """A task begins on the host."""
@@ -260,7 +263,7 @@ def build_record(log: HostLog, run: Run, interruption: str | None = None) -> dic
     if conclusion is None:
         return None
     smoke_test = log.smoke_test or {}
-    stamp = smoke_test.get("stamp") if log.verdict in ("accepted", "simulated") else None
+    stamp = smoke_test.get("stamp") if log.verdict in PASSED else None
     record = {
         "schema": SCHEMA,
         "run_id": run.run_id,
@@ -347,12 +350,10 @@ def _again(log: HostLog, playbook: str | None = None) -> str:
 
 
 def _test_against(log: HostLog, _run: Run, _interruption: str | None) -> Conclusion | None:
-    if log.verdict in (None, "accepted", "simulated"):
+    if log.verdict is None or log.verdict in PASSED:
         return None
     found = log.smoke_test or {}
-    # An unknown verdict is no acceptance.
-    outcome = "rejected" if log.verdict == "rejected" else "incomplete"
-    return Conclusion(outcome, found.get("reason") or message_of(found), found.get("remedy") or f"Correct it and run again: {_again(log)}")
+    return Conclusion(log.verdict, found.get("reason") or message_of(found), found.get("remedy") or f"Correct it and run again: {_again(log)}")
 
 
 def _lost(log: HostLog, _run: Run, _interruption: str | None) -> Conclusion | None:
@@ -422,7 +423,7 @@ def _stamp(log: HostLog) -> Mapping[str, Any]:
 def _nothing_to_do(log: HostLog, _run: Run, _interruption: str | None) -> Conclusion | None:
     plan, stamp = log.last_plan, _stamp(log)
     smoke_test = (plan.get("areas") or {}).get("smoke_test") or {}
-    if plan.get("converged") and smoke_test.get("converged") and stamp.get("verdict") in ("accepted", "simulated"):
+    if plan.get("converged") and smoke_test.get("converged") and stamp.get("verdict") in PASSED:
         return Conclusion(stamp["verdict"], f"nothing to do: stamp of {stamp.get('time', 'unknown time')} matches the plan", None)
     return None
 

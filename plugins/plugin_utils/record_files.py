@@ -53,7 +53,7 @@ def problem_with(directory: Path, inventories: Iterable[Path]) -> str | None:
 def folder_of(host: str) -> str:
     """A host's folder name: the host's own name, made safe where it could lead out of the records directory."""
     safe = host.replace("%", "%25").replace("/", "%2F").replace("\0", "%00")
-    return safe.replace(".", "%2E") if safe in ("", ".", "..") else safe
+    return safe.replace(".", "%2E") if safe in (".", "..") else safe
 
 
 def write_record(directory: Path, stamp: str, record: Mapping[str, Any], written: Path | None = None) -> Path:
@@ -73,7 +73,7 @@ def write_record(directory: Path, stamp: str, record: Mapping[str, Any], written
             stream.flush()
             os.fsync(stream.fileno())
         temporary.replace(path)
-        latest = folder / f".{LATEST}.{os.getpid()}.tmp"
+        latest = folder / f".{LATEST}.{path.stem}.tmp"
         latest.write_text(text, encoding="utf-8")
         latest.replace(folder / LATEST)
     except OSError:

@@ -312,7 +312,7 @@ def test_killed_run_leaves_no_record_and_no_harm(project: Project) -> None:
     assert not project.records.exists()
     # What a run leaves that was killed in the middle of writing.
     (project.records / "h100-01").mkdir(parents=True)
-    for name in (".20261201T040506Z.json.tmp", ".latest.json.4711.tmp"):
+    for name in (".20261201T040506Z.json.tmp", ".latest.json.20261201T040506Z.tmp"):
         (project.records / "h100-01" / name).write_text('{"schema": 1, "ho', encoding="utf-8")
     project.playbook(PLAN_ONLY)
     assert project.run().returncode == 0

@@ -1,0 +1,80 @@
+# Copyright: (c) 2026, rackready contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The command line `rackready`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.markdown import Markdown
+
+from rackready import __version__
+from rackready.report import NoRecordError, all_good, junit, newest_records, page, table
+
+EXIT_CODES = """\
+exit status:
+  0  every host shown is accepted, simulated, converged or planned
+  1  at least one host shown is rejected, incomplete, refused, failed, unreachable or interrupted
+  2  wrong usage, no record, or a host whose records cannot be read
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command's arguments."""
+    top = argparse.ArgumentParser(prog="rackready", description="Takes a bare GPU server to accepted, and says what was done and measured.")
+    top.add_argument("--version", action="version", version=f"rackready {__version__}")
+    commands = top.add_subparsers(dest="command", required=True)
+    report = commands.add_parser(
+        "report",
+        help="show the newest records",
+        description="Show the newest record of each host: a table, or a page (Markdown) for one named host.",
+        epilog=EXIT_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    report.add_argument("hosts", metavar="HOST", nargs="*", help="only these hosts; default: all that have records")
+    report.add_argument("--records", metavar="DIR", type=Path, default=Path("records"), help="the records directory; default: records")
+    report.add_argument("--json", action="store_true", help="print the records as one JSON list")
+    report.add_argument("--junit", metavar="FILE", type=Path, help="also write JUnit XML: a suite a host, a case a check")
+    return top
+
+
+def report(arguments: argparse.Namespace, console: Console) -> int:
+    """Prints what was asked for and returns the exit status."""
+    records, problems = newest_records(arguments.records, arguments.hosts)
+    if arguments.junit:
+        arguments.junit.write_bytes(junit(records))
+    if arguments.json:
+        # Not through rich: it would wrap and colour.
+        console.file.write(json.dumps(records, ensure_ascii=False, indent=2) + "\n")
+    elif len(arguments.hosts) == 1 and records:
+        text = page(records[0])
+        if console.is_terminal:
+            console.print(Markdown(text))
+        else:
+            console.file.write(text)
+    elif records:
+        console.print(table(records))
+    for problem in problems:
+        print(f"rackready: {problem}", file=sys.stderr)
+    if problems:
+        return 2
+    return 0 if all_good(records) else 1
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point; returns the exit status."""
+    arguments = parser().parse_args(argv)
+    try:
+        return report(arguments, Console())
+    except (NoRecordError, OSError) as error:
+        print(f"rackready: {error}", file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,242 @@
+# Copyright: (c) 2026, rackready contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""From events to a record, without Ansible."""
+
+from __future__ import annotations
+
+import json
+import time
+from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from ansible_collections.rackready.gpu.plugins.plugin_utils.record import (
+    FACTS,
+    MESSAGE_LIMIT,
+    PLAN,
+    SMOKE_TEST,
+    SOURCES,
+    HostLog,
+    Kind,
+    Run,
+    TaskEvent,
+    actions_of,
+    build_record,
+    message_of,
+    needs_result,
+    to_plain,
+    utc,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+
+ROOT = Path(__file__).resolve().parents[4]
+SCHEMA = json.loads((ROOT / "plugins/plugin_utils/schemas/record.schema.json").read_text(encoding="utf-8"))
+NOW = datetime(2026, 12, 1, 4, 5, 6, tzinfo=UTC)
+RUN = Run("20261201T040506Z-0123abcd", False, {"rackready": "0.1.0", "ansible": "2.19.14"})
+CHECK_RUN = Run("20261201T040506Z-0123abcd", True, {"rackready": "0.1.0", "ansible": "2.19.14"})
+ROLE = "rackready.gpu.docker"
+STAMP = {"verdict": "accepted", "time": "2026-11-30T00:00:00Z"}
+
+
+def event(kind: Kind, action: str = "ansible.builtin.command", role: str | None = ROLE, changed: bool = False, **result: Any) -> TaskEvent:
+    return TaskEvent(kind, action, role, "Do it", NOW, changed, result)
+
+
+def facts(stamp: dict[str, Any] | None = None) -> TaskEvent:
+    return event("ok", FACTS, None, ansible_facts={"gpu_host": {"stamp": stamp}})
+
+
+def plan(converged: bool, proved: bool = False, kind: Kind = "ok", refusals: tuple[str, ...] = ()) -> TaskEvent:
+    areas = {"docker": {"converged": converged}, "smoke_test": {"converged": proved}}
+    content = {"release": "r1", "converged": converged, "areas": areas, "refusals": list(refusals)}
+    return event(kind, PLAN, None, ansible_facts={"gpu_plan": content}, msg="refused")
+
+
+def smoke(verdict: str, kind: Kind = "ok", **result: Any) -> TaskEvent:
+    return event(kind, SMOKE_TEST, None, changed=kind == "ok", verdict=verdict, reason=f"it is {verdict}", remedy=None, checks=[], **result)
+
+
+CHANGE = event("ok", changed=True)
+FAIL = event("failed", msg="broken")
+
+
+def outcome(*events: TaskEvent, run: Run = RUN, interruption: str | None = None) -> str | None:
+    log = HostLog("h1", "site.yml", NOW, NOW)
+    for one in events:
+        log.add(one)
+    record = build_record(log, run, interruption)
+    if record is None:
+        return None
+    jsonschema.Draft202012Validator(SCHEMA).validate(json.loads(json.dumps(record)))
+    # Whoever has to act is told how.
+    assert (record["remedy"] is not None) or record["outcome"] in ("accepted", "simulated")
+    return str(record["outcome"])
+
+
+@pytest.mark.parametrize(
+    ("expected", "events"),
+    [
+        ("accepted", [facts(), plan(False), CHANGE, facts(), plan(True), smoke("accepted")]),
+        ("simulated", [facts(), plan(True), smoke("simulated")]),
+        ("rejected", [plan(True), smoke("rejected", "failed")]),
+        ("incomplete", [plan(True), smoke("incomplete", "failed")]),
+        # A verdict that is not known is no acceptance.
+        ("incomplete", [plan(True), smoke("splendid")]),
+        # The verdict against a host is not hidden by what comes later, nor by a rescue.
+        ("rejected", [plan(True), smoke("rejected", "rescued"), FAIL]),
+        ("rejected", [plan(True), smoke("rejected", "ignored"), event("unreachable", msg="gone")]),
+        # The verdict for it is worth nothing when something fails afterwards.
+        ("failed", [plan(True), smoke("accepted"), FAIL]),
+        ("unreachable", [plan(True), smoke("accepted"), event("unreachable", msg="gone")]),
+        ("failed", [plan(False), CHANGE, smoke("accepted"), facts(), plan(False)]),
+        ("refused", [facts(), plan(False, kind="failed", refusals=("no",))]),
+        ("refused", [facts(), plan(False, refusals=("no",))]),
+        ("failed", [facts(), event("failed", PLAN, None, msg="a bug")]),
+        ("refused", [facts(), plan(False), event("failed", SOURCES, None, msg="404")]),
+        ("failed", [facts(), plan(False), CHANGE, event("failed", SOURCES, None, msg="404")]),
+        ("failed", [plan(False), FAIL]),
+        ("planned", [plan(False), event("ignored", msg="x"), event("rescued", msg="x")]),
+        ("incomplete", [plan(False), CHANGE]),
+        ("failed", [plan(False), CHANGE, plan(False)]),
+        ("converged", [plan(False), CHANGE, plan(True)]),
+        ("converged", [plan(True)]),
+        ("accepted", [facts(STAMP), plan(True, proved=True)]),
+        # A stamp of another state proves nothing, and the plan says whether it is of this one.
+        ("converged", [facts(STAMP), plan(True, proved=False)]),
+        ("converged", [facts({"error": "unreadable"}), plan(True, proved=True)]),
+        ("planned", [facts(STAMP), plan(False, proved=True)]),
+        (None, [facts()]),
+        (None, [event("ok", SOURCES, None)]),
+        (None, [event("failed", role="foreign.collection.role", msg="x")]),
+        ("failed", [FAIL]),
+        ("unreachable", [event("unreachable", FACTS, None, msg="no route")]),
+    ],
+)
+def test_outcome(expected: str | None, events: list[TaskEvent]) -> None:
+    assert outcome(*events) == expected
+
+
+def test_interruption_counts_unless_the_host_had_already_ended() -> None:
+    assert outcome(plan(False), CHANGE, interruption="stopped") == "interrupted"
+    assert outcome(plan(False), smoke("accepted"), interruption="stopped") == "interrupted"
+    assert outcome(plan(False), FAIL, interruption="stopped") == "failed"
+    assert outcome(plan(True), smoke("rejected", "failed"), interruption="stopped") == "rejected"
+
+
+def test_check_mode_only_plans() -> None:
+    assert outcome(plan(False), CHANGE, run=CHECK_RUN) == "planned"
+    assert outcome(facts(STAMP), plan(True, proved=True), run=CHECK_RUN) == "accepted"
+
+
+def test_the_first_failure_is_the_reason() -> None:
+    log = HostLog("h1", "site.yml", NOW, NOW)
+    for one in (event("rescued", msg="harmless"), event("failed", msg="the cause"), event("failed", msg="in an always section")):
+        log.add(one)
+    record = build_record(log, RUN)
+    assert record is not None
+    assert record["reason"] == "docker: Do it: the cause"
+
+
+def test_loop_items_are_looked_into() -> None:
+    log = HostLog("h1", "site.yml", NOW, NOW)
+    log.add(event("ok", SMOKE_TEST, None, results=[{"verdict": "accepted", "checks": []}, {"verdict": "rejected", "checks": [], "reason": "no"}]))
+    assert log.verdict == "rejected"
+
+
+def test_message_of() -> None:
+    assert message_of({"msg": "no", "stderr": "a\nb\n\nc\nd\n"}) == "no: b / c / d"
+    assert message_of({"msg": "no: d", "stderr": "d"}) == "no: d"
+    assert message_of({"stdout": "only this"}) == "only this"
+    assert message_of({"reason": "the included file is missing"}) == "the included file is missing"
+    assert message_of({}) == "the task gave no message"
+    assert message_of({"censored": "x", "msg": "secret"}) == "the output is hidden by no_log"
+    assert message_of({"msg": "One or more items failed", "results": [{"item": "a"}, {"item": "b", "failed": True, "msg": "no b"}]}) == "no b (item b)"
+    hidden = {"results": [{"censored": "x", "failed": True, "item": "secret"}]}
+    assert message_of(hidden) == "the output is hidden by no_log"
+    assert len(message_of({"msg": "x" * 10000})) == MESSAGE_LIMIT
+
+
+def test_actions_of() -> None:
+    assert actions_of({"actions": ["install a=1"]}) == ["install a=1"]
+    assert actions_of({"invocation": {"module_args": {"name": ["a", "b"], "state": "present", "password": "p"}}, "path": "/x"}) == ["name=a,b state=present"]
+    assert actions_of({"dest": "/etc/x"}) == ["dest=/etc/x"]
+    assert actions_of({"censored": "x", "dest": "/secret"}) == ["the output is hidden by no_log"]
+    assert actions_of({"results": [{"changed": True, "path": "/a"}, {"changed": False, "path": "/b"}]}) == ["path=/a"]
+    assert actions_of({}) == []
+
+
+def test_only_wanted_results_are_asked_for() -> None:
+    assert needs_result("ok", FACTS, False)
+    assert needs_result("failed", "ansible.builtin.command", False)
+    assert needs_result("ok", "ansible.builtin.command", True)
+    assert not needs_result("ok", "ansible.builtin.command", False)
+
+
+def test_secrets_are_masked() -> None:
+    value = {
+        "url": "deb https://user:hunter2@mirror.example/debian trixie main",
+        "smoke_test_env": {"HF_TOKEN": "hunter2", "NCCL_DEBUG": "INFO"},
+        "Password": ["hunter2"],
+        "key": "public",
+    }
+    plain = to_plain(value)
+    assert "hunter2" not in json.dumps(plain)
+    assert plain["url"] == "deb https://********@mirror.example/debian trixie main"
+    assert plain["smoke_test_env"]["NCCL_DEBUG"] == "INFO"
+    assert plain["key"] == "public"
+    assert to_plain("https://mirror.example:8443/a@b") == "https://mirror.example:8443/a@b"
+
+
+class Tagged(str):
+    """Like Ansible's tagged text: a str, and not exactly one."""
+
+
+def test_plain_types_only() -> None:
+    plain = to_plain({Tagged("a"): [Tagged("ü"), float("nan"), float("inf"), 1.5, True, None, (1, 2)], "when": NOW, "bytes": "\udcff\ud800"})
+    assert type(next(iter(plain))) is str
+    assert type(plain["a"][0]) is str
+    assert plain["a"] == ["ü", None, None, 1.5, True, None, [1, 2]]
+    json.dumps(plain, allow_nan=False, ensure_ascii=False).encode("utf-8")
+
+
+@given(st.recursive(st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters()), lambda x: st.lists(x) | st.dictionaries(st.text(), x)))
+def test_anything_becomes_json_that_utf8_can_hold(value: Any) -> None:
+    text = json.dumps(to_plain(value), allow_nan=False, ensure_ascii=False)
+    assert to_plain(json.loads(text)) == json.loads(text.encode("utf-8"))
+
+
+@given(st.lists(st.sampled_from([facts(), facts(STAMP), plan(False), plan(True), CHANGE, FAIL, smoke("accepted"), smoke("rejected", "failed")]), max_size=8))
+def test_never_accepted_after_a_failure_or_without_proof(events: list[TaskEvent]) -> None:
+    found = outcome(*events)
+    failed = any(one.kind == "failed" for one in events)
+    if found in ("accepted", "simulated"):
+        assert not failed
+        assert any(one.action == SMOKE_TEST for one in events)
+    if failed:
+        assert found in ("failed", "rejected")
+
+
+def test_times_are_utc() -> None:
+    assert utc(datetime(2026, 12, 1, 6, 5, 6, tzinfo=timezone(timedelta(hours=2)))) == "2026-12-01T04:05:06Z"
+
+
+def test_time_grows_with_the_number_of_hosts_only() -> None:
+    many = {f"file{number}": "x" * 200 for number in range(500)}
+
+    def seconds(hosts: int) -> float:
+        start = time.perf_counter()
+        for number in range(hosts):
+            log = HostLog(f"h{number}", "site.yml", NOW, NOW)
+            log.add(event("ok", FACTS, None, ansible_facts={"gpu_host": {"files": many}}))
+            for _ in range(40):
+                log.add(CHANGE)
+            log.add(plan(True))
+            assert build_record(log, RUN) is not None
+        return time.perf_counter() - start
+
+    seconds(5)
+    # A square would give 100; the rest is room for a busy machine.
+    assert seconds(100) < 40 * max(seconds(10), 0.001)

@@ -1,0 +1,118 @@
+# Copyright: (c) 2026, rackready contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Where records lie, and that a reader never sees half of one."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.rackready.gpu.plugins.plugin_utils.record_files import (
+    folder_of,
+    problem_with,
+    project_directory,
+    records_directory,
+    write_record,
+)
+
+STAMP = "20261201T040506Z"
+
+
+def record(number: int = 0, host: str = "h1") -> dict[str, Any]:
+    return {"host": host, "number": number, "text": "Größe"}
+
+
+def read(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def test_record_and_latest_have_the_same_content(tmp_path: Path) -> None:
+    path = write_record(tmp_path, STAMP, record())
+    assert path == tmp_path / "h1" / f"{STAMP}.json"
+    assert read(path) == read(tmp_path / "h1/latest.json") == record()
+    assert len(list((tmp_path / "h1").iterdir())) == 2
+
+
+def test_runs_of_one_second_do_not_overwrite_each_other(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        paths = list(pool.map(lambda number: write_record(tmp_path, STAMP, record(number)), range(24)))
+    assert len(set(paths)) == 24
+    assert sorted(read(path)["number"] for path in paths) == list(range(24))
+    assert {path.name for path in paths} == {f"{STAMP}.json"} | {f"{STAMP}-{number}.json" for number in range(2, 25)}
+
+
+def test_a_run_replaces_its_own_record(tmp_path: Path) -> None:
+    path = write_record(tmp_path, STAMP, record(1))
+    assert write_record(tmp_path, STAMP, record(2), path) == path
+    assert read(path)["number"] == read(tmp_path / "h1/latest.json")["number"] == 2
+
+
+def test_leftovers_of_a_killed_run_are_stepped_over(tmp_path: Path) -> None:
+    (tmp_path / "h1").mkdir()
+    leftover = tmp_path / "h1" / f".{STAMP}.json.tmp"
+    leftover.write_text('{"ho', encoding="utf-8")
+    assert write_record(tmp_path, STAMP, record()).name == f"{STAMP}-2.json"
+    assert leftover.exists()
+
+
+def test_a_failed_write_leaves_the_old_record_and_nothing_else(tmp_path: Path) -> None:
+    path = write_record(tmp_path, STAMP, record(1))
+    (tmp_path / "h1/latest.json").unlink()
+    (tmp_path / "h1/latest.json").mkdir()
+    with pytest.raises(OSError, match="latest"):
+        write_record(tmp_path, STAMP, record(2))
+    assert read(path)["number"] == 1
+    assert not list((tmp_path / "h1").glob(f".{STAMP}*"))
+
+
+@pytest.mark.parametrize("host", ["../../etc", "..", ".", "a/b", "a\0b", "h1:2222", "hôte"])
+def test_no_host_name_leads_out_of_the_directory(tmp_path: Path, host: str) -> None:
+    path = write_record(tmp_path / "records", STAMP, record(host=host))
+    assert path.parent.parent == tmp_path / "records"
+    assert path.resolve().parent.parent == (tmp_path / "records").resolve()
+
+
+def test_host_folders_are_distinct() -> None:
+    hosts = ["a/b", "a%2Fb", "a%252Fb", "..", "%2E%2E"]
+    assert len({folder_of(host) for host in hosts}) == len(hosts)
+
+
+def test_project_is_the_checkout_and_never_an_installed_collection(tmp_path: Path) -> None:
+    checkout, installed, current = tmp_path / "checkout", tmp_path / "lib/ansible_collections/rackready/gpu", tmp_path / "here"
+    for root in (checkout, installed):
+        (root / "playbooks").mkdir(parents=True)
+        (root / "galaxy.yml").touch()
+        (root / "playbooks/verify.yml").touch()
+    current.mkdir()
+    linked = checkout / "collections/ansible_collections/rackready/gpu"
+    linked.mkdir(parents=True)
+    (linked / "playbooks").symlink_to(checkout / "playbooks")
+    assert project_directory(checkout / "playbooks/verify.yml", current) == checkout
+    assert project_directory(linked / "playbooks/verify.yml", current) == checkout
+    assert project_directory(installed / "playbooks/verify.yml", current) == current
+    assert project_directory(tmp_path / "site.yml", current) == current
+    assert project_directory(None, current) == current
+
+
+def test_records_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    assert records_directory(None, tmp_path) == tmp_path / "records"
+    assert records_directory("kept", tmp_path) == tmp_path / "kept"
+    assert records_directory("/var/records", tmp_path) == Path("/var/records")
+    assert records_directory("~/records", tmp_path) == tmp_path / "home/records"
+
+
+def test_problem_with(tmp_path: Path) -> None:
+    inventory = tmp_path / "inventory"
+    inventory.mkdir()
+    (tmp_path / "file").touch()
+    assert problem_with(tmp_path / "not/there/yet", [inventory, Path("localhost,")]) is None
+    assert problem_with(inventory / "records", [inventory]) == f"it lies inside the inventory {inventory}"
+    assert problem_with(inventory, [inventory]) == f"it lies inside the inventory {inventory}"
+    assert problem_with(tmp_path / "file/records", []) == f"{tmp_path / 'file'} is not a directory"
+    link = tmp_path / "link"
+    link.symlink_to(inventory)
+    assert problem_with(link / "records", [inventory]) == f"it lies inside the inventory {inventory}"
