@@ -17,9 +17,14 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
+
+from ansible_collections.rackready.gpu.plugins.module_utils.bounded import Child, Commands, Result
+from ansible_collections.rackready.gpu.plugins.module_utils.facts import gather
 
 Facts = dict[str, Any]
 
@@ -106,6 +111,10 @@ class Host:
     holders: tuple[dict[str, Any], ...] = ()
     free_mib: int = 800_000
     stamp: dict[str, Any] | None = None
+
+    def tree(self, root: Path) -> Tree:
+        """Write the files of this host under ``root`` and give what is needed to collect from them."""
+        return Tree(self, root)
 
     # --- facts -------------------------------------------------------------------------------------------------------------------------------------------
 
@@ -334,6 +343,282 @@ CONVERGED: dict[str, Any] = {
     "toolkit": TOOLKIT,
 }
 """Arguments of ``facts_for``/``Host`` for a host on which everything below the image is installed and works."""
+
+
+class Tree:
+    """A host as files under a root directory and recorded answers of its commands."""
+
+    def __init__(self, host: Host, root: Path) -> None:
+        self.host = host
+        self.root = root
+        self.commands = Answers()
+        self._facts = host.facts()
+        for write in (self._system, self._pci, self._modules, self._dpkg, self._nodes, self._cdi, self._processes, self._systemd, self._docker, self._smi):
+            write()
+        for path, text in self._facts["files"].items():
+            self.write(path, text)
+        if host.stamp is not None:
+            self.write("/var/lib/rackready/stamp.json", json.dumps(host.stamp))
+
+    def gather(self, smi_timeout: float = 15) -> Facts:
+        """Collect, as the module does."""
+        return gather(smi_timeout, self.root, self.commands, number_of=self.number_of, system=self.uname)
+
+    def write(self, path: str, text: str) -> Path:
+        file = self.root / path.lstrip("/")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+        return file
+
+    def link(self, path: str, target: str) -> None:
+        file = self.root / path.lstrip("/")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.symlink_to(target)
+
+    @staticmethod
+    def number_of(path: Path) -> tuple[int, int] | None:
+        """Numbers of a device node, which here is a file that holds them: making real ones takes a privilege."""
+        if not path.is_file():
+            return None
+        major, _colon, minor = path.read_text().partition(":")
+        return int(major), int(minor)
+
+    def uname(self) -> os.uname_result:
+        return os.uname_result(("Linux", self.host.hostname, self.host.kernel, "#1 SMP", self.host.architecture))
+
+    def _system(self) -> None:
+        host = self.host
+        identifier, version, codename, name = host.distribution
+        self.write("/etc/os-release", f'PRETTY_NAME="{name}"\nID={identifier}\nVERSION_ID="{version}"\nVERSION_CODENAME={codename}\n')
+        self.write("/etc/machine-id", MACHINE_ID + "\n")
+        self.write("/proc/sys/kernel/random/boot_id", BOOT_ID + "\n")
+        self.write("/proc/1/comm", "systemd\n")
+        self.write("/proc/cmdline", host.command_line + "\n")
+        self.write("/proc/meminfo", f"MemTotal:       {host.memory_mib * 1024} kB\nMemFree:        1024 kB\n")
+        self.write("/sys/devices/system/cpu/online", f"0-{host.cpus - 1}\n")
+        if host.secure_boot in ("enabled", "disabled"):
+            variable = self.write("/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c", "")
+            variable.write_bytes(b"\x06\0\0\0" + (b"\x01" if host.secure_boot == "enabled" else b"\0"))
+        if host.headers:
+            (self.root / f"lib/modules/{host.kernel}/build").mkdir(parents=True)
+
+    def _pci(self) -> None:
+        host = self.host
+        for bus_id in host.bus_ids:
+            self.device(bus_id, host.pci_id, "0x030200", driver=host.gpu_driver, numa_node="0" if bus_id < "0000:80" else "1", subsystem=host.subsystem_id)
+            if host.audio_functions:
+                self.device(bus_id[:-1] + "1", "10de:1aef", "0x040300", driver="snd_hda_intel")
+        for bus_id in host.switch_bus_ids:
+            self.device(bus_id, "10de:22a3", "0x068000")
+        self.device("0000:01:00.0", "144d:a80a", "0x010802", driver="nvme")
+        self.device("0000:18:00.0", "15b3:1021", "0x020700", driver="mlx5_core")
+
+    def device(self, bus_id: str, pci_id: str, pci_class: str, *, driver: str | None = None, numa_node: str = "-1", subsystem: str = "0000:0000") -> None:
+        """Add a PCI device to sysfs."""
+        folder = f"/sys/bus/pci/devices/{bus_id}"
+        (vendor, device), (subsystem_vendor, subsystem_device) = pci_id.split(":"), subsystem.split(":")
+        speeds = {"current_link_speed": "32.0 GT/s PCIe", "current_link_width": "16", "max_link_speed": "32.0 GT/s PCIe", "max_link_width": "16"}
+        ids = {"vendor": f"0x{vendor}", "device": f"0x{device}", "subsystem_vendor": f"0x{subsystem_vendor}", "subsystem_device": f"0x{subsystem_device}"}
+        for name, value in {"class": pci_class, "numa_node": numa_node, **ids, **speeds}.items():
+            self.write(f"{folder}/{name}", value + "\n")
+        if driver:
+            self.link(f"{folder}/driver", f"../../../../bus/pci/drivers/{driver}")
+
+    def _modules(self) -> None:
+        host = self.host
+        for name, module in self._facts["modules"].items():
+            if module["loaded"]:
+                self.write(f"/sys/module/{name}/initstate", "live\n")
+                if module["version"]:
+                    self.write(f"/sys/module/{name}/version", module["version"] + "\n")
+        if host.driver:
+            kind = "Open Kernel Module for x86_64" if host.flavour == "open" else "x86_64 Kernel Module"
+            self.write("/proc/driver/nvidia/version", f"NVRM version: NVIDIA UNIX {kind}  {host.driver}  Release Build\nGCC version:  gcc version 14.2.0\n")
+        library = self._facts["library_version"]
+        if library:
+            for name in ("libnvidia-ml", "libcuda"):
+                self.write(f"/usr/lib/x86_64-linux-gnu/{name}.so.{library}", "")
+                self.link(f"/usr/lib/x86_64-linux-gnu/{name}.so.1", f"{name}.so.{library}")
+        license_text = "Dual MIT/GPL" if host.flavour == "open" else "NVIDIA"
+        for option, text in (("version", host.driver), ("license", license_text)):
+            answer = Result(0, f"{text}\n".encode(), b"", 0.01) if host.driver else Result(1, b"", b"modinfo: ERROR: Module nvidia not found.\n", 0.01)
+            self.commands[f"modinfo -F {option} nvidia"] = answer
+
+    def _dpkg(self) -> None:
+        paragraphs = ["Package: base-files\nStatus: install ok installed\nArchitecture: amd64\nVersion: 13.8\n"]
+        if self.host.broken:
+            paragraphs.append("Package: dkms\nStatus: install ok half-configured\nArchitecture: all\nVersion: 3.2.2-1~deb13u1\n")
+        for name, package in self._facts["packages"]["installed"].items():
+            want = "hold" if package["held"] else "install"
+            paragraphs.append(f"Package: {name}\nStatus: {want} ok installed\nArchitecture: amd64\nVersion: {package['version']}\nDescription: x\n Status: x\n")
+        self.write("/var/lib/dpkg/status", "\n".join(paragraphs))
+
+    def _nodes(self) -> None:
+        for node in self._facts["device_nodes"]:
+            self.write(node["path"], f"{node['major']}:{node['minor']}")
+
+    def _cdi(self) -> None:
+        for spec in self._facts["cdi"]["specs"]:
+            lines = ["---", f"cdiVersion: {spec['cdi_version']}", f"kind: {spec['kind']}", "devices:"]
+            for index, name in enumerate(spec["devices"]):
+                gpu = min(index // 2, self.host.gpus - 1)
+                minor = [f"            minor: {gpu}"] if gpu else []  # as the generator does: no minor number where it is 0
+                node = [f"          - path: /dev/nvidia{gpu}", "            major: 195", *minor]
+                lines += [f'    - name: "{name}"', "      containerEdits:", "        deviceNodes:", *node]
+            library = f"/usr/lib/x86_64-linux-gnu/libcuda.so.{self._facts['library_version']}"
+            lines += ["containerEdits:", "    mounts:", f"        - hostPath: {library}", f"          containerPath: {library}"]
+            self.write(spec["path"], "\n".join(lines) + "\n")
+
+    def _processes(self) -> None:
+        self.write("/proc/1/cgroup", "0::/init.scope\n")
+        for number, holder in enumerate(self._facts["holders"]):
+            container, unit = holder["container"], holder["unit"]
+            group = f"/system.slice/docker-{container.ljust(64, '0')}.scope" if container else f"/system.slice/{unit}" if unit else "/"
+            self.process(holder["pid"], holder["command"], {3 + number: holder["device"]}, f"0::{group}\n")
+
+    def process(self, pid: int, command: str, descriptors: dict[int, str], cgroup: str = "0::/\n") -> None:
+        """Add a process, or open files to one that is there."""
+        name = command.split(maxsplit=1)[0].rpartition("/")[2][:15]
+        self.write(f"/proc/{pid}/comm", name + "\n")
+        self.write(f"/proc/{pid}/cmdline", command.replace(" ", "\0") + "\0")
+        self.write(f"/proc/{pid}/stat", f"{pid} ({name}) S 1 {pid} {pid} 0 -1\n")
+        self.write(f"/proc/{pid}/cgroup", cgroup)
+        for descriptor, target in {0: "/dev/null", 1: "socket:[4711]", **descriptors}.items():
+            if not (self.root / f"proc/{pid}/fd/{descriptor}").is_symlink():
+                self.link(f"/proc/{pid}/fd/{descriptor}", target)
+
+    def _systemd(self) -> None:
+        blocks = []
+        for name, state in self._facts["units"].items():
+            enabled = "" if state["enabled"] == "not-found" else state["enabled"]
+            block = [f"Id={name}", f"LoadState={state['load']}", f"ActiveState={state['active']}", f"UnitFileState={enabled}"]
+            if name == "docker.service" and self.host.docker:
+                block.append("ExecStart={ path=/usr/sbin/dockerd ; argv[]=/usr/sbin/dockerd -H fd:// ; ignore_errors=no ; pid=0 }")
+            blocks.append("\n".join(block) + "\n")
+        self.commands["systemctl show"] = "\n".join(blocks)
+        self.commands["systemctl list-units"] = "".join(f"{unit} loaded failed failed Some unit\n" for unit in self._facts["failed_units"])
+
+    def _docker(self) -> None:
+        docker = self._facts["docker"]
+        if not docker["installed"]:
+            return
+        self.commands["dockerd --version"] = f"Docker version {docker['version']}+dfsg1, build 411e817\n"
+        info = {"DockerRootDir": docker["root_dir"], "Driver": docker["storage_driver"], "CgroupDriver": docker["cgroup_driver"], "ServerErrors": None}
+        self.commands["docker info"] = json.dumps(info)
+        self.commands["docker ps"] = "".join(container["id"].ljust(64, "0") + "\n" for container in docker["containers"])
+        images = [[*reference.split("@"), image] for reference, image in docker["images"].items()]
+        self.commands["docker image ls"] = "".join("\t".join(fields) + "\n" for fields in [*images, ["built/here", "<none>", IMAGE_ID]])
+        self.commands["docker inspect"] = json.dumps([self._inspected(container) for container in docker["containers"]])
+
+    @staticmethod
+    def _inspected(container: dict[str, Any]) -> dict[str, Any]:
+        paths = [device for device in container["devices"] if device.startswith("/")]
+        names = [device for device in container["devices"] if not device.startswith("/")]
+        host_config = {
+            "Runtime": "runc",
+            "Devices": [{"PathOnHost": path, "PathInContainer": path, "CgroupPermissions": "rwm"} for path in paths],
+            "DeviceRequests": [{"Driver": "cdi", "Count": 0, "DeviceIDs": names, "Capabilities": None, "Options": None}] if names else None,
+        }
+        identity = {"Id": container["id"].ljust(64, "0"), "Name": f"/{container['name']}"}
+        return {**identity, "Config": {"Image": container["image"], "Env": ["PATH=/bin"]}, "HostConfig": host_config}
+
+    def _smi(self) -> None:
+        smi = self._facts["nvidia_smi"]
+        if smi["state"] == "absent":
+            return
+        words = b"NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.\n"
+        self.commands["nvidia-smi -q -x"] = {
+            "ok": Result(0, smi_query(smi), b"", 0.5),
+            "hung": Result(None, b"", b"", 15.0, "did not end within 15 s and was given up"),
+            "failed": Result(9, words, b"", 0.5),
+            "garbled": Result(0, b"", b"", 0.5),
+        }[smi["state"]]
+        listing, instances = [], []
+        for gpu in smi["gpus"]:
+            listing.append(f"GPU {gpu['index']}: {gpu['name']} (UUID: {gpu['uuid']})\n")
+            for number, instance in enumerate(gpu["mig"]["instances"]):
+                if instance["uuid"]:
+                    listing.append(f"  MIG {instance['profile']}     Device {number:2d}: (UUID: {instance['uuid']})\n")
+                place = f"{instance['placement_start']}:1"
+                instances.append(f"|{gpu['index']:4d}  MIG {instance['profile']:16}  19     {instance['gi']:4d}        {place:>5}     |\n")
+        self.commands["nvidia-smi -L"] = "".join(listing)
+        self.commands["nvidia-smi mig -lgi"] = "".join(instances)
+
+
+def smi_query(smi: Facts) -> bytes:
+    """The recorded XML of one H200, changed to say what ``smi`` (``nvidia_smi`` of the facts) says."""
+    log = ElementTree.parse(FIXTURES / "h200" / "smi-q.xml").getroot()
+    recorded = log.find("gpu")
+    assert recorded is not None
+    log.remove(recorded)
+    _put(log, {"driver_version": smi["driver_version"], "cuda_version": smi["cuda_version"], "attached_gpus": len(smi["gpus"])})
+    for facts in smi["gpus"]:
+        gpu = copy.deepcopy(recorded)
+        gpu.set("id", "0000" + facts["pci_bus_id"].upper())
+        mode = {"enabled": "Enabled", "disabled": "Disabled", "unsupported": "N/A"}
+        _put(
+            gpu,
+            {
+                "product_name": facts["name"],
+                "uuid": facts["uuid"],
+                "serial": facts["serial"],
+                "fb_memory_usage/total": f"{facts['memory_mib']} MiB",
+                "mig_mode/current_mig": mode[facts["mig"]["current"]],
+                "mig_mode/pending_mig": mode[facts["mig"]["pending"]],
+                "fabric/state": facts["fabric"]["state"] or "N/A",
+                "fabric/status": facts["fabric"]["status"] or "N/A",
+            },
+        )
+        devices = gpu.find("mig_devices")
+        assert devices is not None
+        for index, instance in enumerate(facts["mig"]["instances"]):
+            if instance["ci"] is not None:
+                device = ElementTree.SubElement(devices, "mig_device")
+                for name, value in (("index", index), ("gpu_instance_id", instance["gi"]), ("compute_instance_id", instance["ci"])):
+                    ElementTree.SubElement(device, name).text = str(value)
+        log.append(gpu)
+    return ElementTree.tostring(log)
+
+
+def _put(element: ElementTree.Element, values: dict[str, Any]) -> None:
+    for path, value in values.items():
+        child = element.find(path)
+        assert child is not None, path
+        child.text = str(value)
+
+
+class Answers(Commands):
+    """Commands that give recorded answers. The key is how a command line begins, the value what it writes, or a whole Result; others fail the test."""
+
+    def __init__(self) -> None:
+        self.answers: dict[str, Result | str] = {}
+
+    def __setitem__(self, begin: str, answer: Result | str) -> None:
+        self.answers[begin] = answer
+
+    def find(self, name: str) -> str | None:
+        return f"/usr/bin/{name}" if any(begin.split()[0] == name for begin in self.answers) else None
+
+    def start(self, argv: list[str], timeout: float, env: dict[str, str] | None = None) -> Answer:
+        line = " ".join([argv[0].rpartition("/")[2], *argv[1:]])
+        matching = [answer for begin, answer in self.answers.items() if line.startswith(begin)]
+        assert matching, f"nobody expected {line}"
+        answer = matching[0]
+        return Answer(Result(0, answer.encode(), b"", 0.01) if isinstance(answer, str) else answer)
+
+
+class Answer(Child):
+    """A child that has ended."""
+
+    def __init__(self, result: Result) -> None:
+        self._result = result
+
+    @property
+    def pid(self) -> int:
+        return 99999
+
+    def finish(self) -> Result:
+        return self._result
 
 
 def facts_for(**changes: Any) -> Facts:
