@@ -23,7 +23,9 @@ class ActionModule(ActionBase):  # type: ignore[misc]
     def run(self, tmp: Any = None, task_vars: Mapping[str, Any] | None = None) -> dict[str, Any]:
         result: dict[str, Any] = super().run(tmp, task_vars)
         task_vars = task_vars or {}
-        _validation, arguments = self.validate_argument_spec(argument_spec={"refuse": {"type": "bool", "default": True}})
+        _validation, arguments = self.validate_argument_spec(
+            argument_spec={"refuse": {"type": "bool", "default": True}, "require_converged": {"type": "bool", "default": False}}
+        )
         host = str(task_vars["inventory_hostname"])
         facts = (task_vars.get("ansible_facts") or {}).get("gpu_host")
         if not isinstance(facts, Mapping):
@@ -43,6 +45,8 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         result["changed"] = bool(self._task.check_mode and not plan["converged"])
         if plan["refusals"] and arguments["refuse"]:
             return _failed(result, plan, host)
+        if arguments["require_converged"] and not plan["converged"]:
+            result.update(failed=True, changed=False, msg=plan_text.not_converged(plan))
         return result
 
 

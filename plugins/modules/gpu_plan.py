@@ -32,6 +32,10 @@ options:
     description: Whether refusals fail the task.
     type: bool
     default: true
+  require_converged:
+    description: Whether the task fails when the host is not as planned (its smoke test aside). For the end of a run.
+    type: bool
+    default: false
 seealso:
   - module: rackready.gpu.gpu_host_facts
   - module: rackready.gpu.stack_sources
@@ -66,7 +70,7 @@ text:
   type: list
   elements: str
 msg:
-  description: The refusals, one sentence a line.
-  returned: when the plan has refusals and O(refuse=true)
+  description: The refusals, one sentence a line; with O(require_converged=true) what is not as planned.
+  returned: failure
   type: str
 """

@@ -63,6 +63,19 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
+def not_converged(plan: Plan) -> str:
+    """One sentence for a host that should be as planned and is not: which areas, and what differs in them."""
+    found = []
+    for name, area in plan["areas"].items():
+        if area["converged"] or name == "smoke_test":
+            continue
+        differences = [
+            f"{path.strip() or name} is {_value(is_now)} instead of {_value(will_be)}" for path, is_now, will_be in _differences(area["actual"], area["target"])
+        ]
+        found.append(f"{name} ({'; '.join(differences[:3]) or 'not planned'}{f' and {len(differences) - 3} more' if len(differences) > 3 else ''})")
+    return f"{plan['host']}: the host is not as planned in {', '.join(found)}: look at the tasks above for the cause, then run again."
+
+
 def diff(plan: Plan) -> dict[str, str]:
     """Ansible's diff of what is and what would be, only where they differ."""
     before, after = [], []

@@ -54,7 +54,10 @@ class FileSpec:
 
 @dataclass
 class AreaPlan:
-    """The plan of one area. ``target`` and ``actual`` describe the same observable state; the area holds when they are equal."""
+    """The plan of one area. ``target`` and ``actual`` describe the same observable state; the area holds when they are equal.
+
+    An area that could not be planned has no ``desired``, and never holds.
+    """
 
     desired: dict[str, Any] = field(default_factory=dict)
     target: dict[str, Any] = field(default_factory=dict)
@@ -70,7 +73,7 @@ class AreaPlan:
 
     @property
     def converged(self) -> bool:
-        return self.target == self.actual
+        return bool(self.desired) and self.target == self.actual
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -402,6 +405,11 @@ def package_actions(context: Context, packages: Mapping[str, str | None], hold: 
     actions = [f"install {' '.join(missing)}"] if missing else []
     free = sorted(set(hold) - set(context.held(hold)))
     return [*actions, f"hold {' '.join(free)}"] if free else actions
+
+
+def install_names(packages: Mapping[str, str | None]) -> list[str]:
+    """Packages as apt takes them: name=version, or the name alone where any version will do."""
+    return [name if version is None else f"{name}={version}" for name, version in packages.items()]
 
 
 def packages_state(context: Context, packages: Mapping[str, str | None]) -> tuple[dict[str, str | None], dict[str, str | None]]:

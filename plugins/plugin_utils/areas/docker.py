@@ -18,6 +18,7 @@ from ansible_collections.rackready.gpu.plugins.plugin_utils.planning import (
     Reason,
     file_actions,
     files_state,
+    install_names,
     package_actions,
     packages_state,
     refusal,
@@ -64,7 +65,7 @@ def plan(context: Context) -> AreaPlan:
         desired={
             "source": source,
             "repository": specs[0].as_dict() if specs else None,
-            "packages": [{"name": name, "version": version} for name, version in packages.items()],
+            "install": install_names(packages),
             "daemon_json": merged,
             "daemon_json_text": text,
             "restart": restart,

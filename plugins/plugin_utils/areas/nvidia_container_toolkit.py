@@ -15,6 +15,7 @@ from ansible_collections.rackready.gpu.plugins.plugin_utils.planning import (
     VersionRule,
     file_actions,
     files_state,
+    install_names,
     package_actions,
     packages_state,
     refusal,
@@ -62,8 +63,8 @@ def plan(context: Context) -> AreaPlan:
     area = AreaPlan(
         desired={
             "version": version,
-            "repository": sources.as_dict(),
-            "packages": [{"name": name, "version": found} for name, found in packages.items()],
+            "files": [sources.as_dict()],
+            "install": install_names(packages),
             "hold": hold,
             "units": units,
             "cdi": {"path": cdi["path"], "kind": cdi["kind"], "devices": devices},

@@ -17,6 +17,7 @@ from ansible_collections.rackready.gpu.plugins.plugin_utils.planning import (
     VersionRule,
     file_actions,
     files_state,
+    install_names,
     package_actions,
     packages_state,
     refusal,
@@ -57,31 +58,33 @@ def plan(context: Context) -> AreaPlan:
     if refusals:
         return AreaPlan(refusals=refusals)
 
-    headers = context.catalog.distributions[context.distribution]["headers"].format(kernel=context.facts["kernel"]["release"])
+    distribution = context.catalog.distributions[context.distribution]
+    headers = distribution["headers"].format(kernel=context.facts["kernel"]["release"])
     modules, units = list(context.catalog.drivers["modules"]), list(context.catalog.drivers["units"])
     sources = repository.sources_file(locked["key"])
     pin = _pin(table["pin_globs"], version)
     load = FileSpec(
         "/etc/modules-load.d/rackready-nvidia.conf", "# Managed by rackready (role nvidia_driver).\n" + "".join(f"{module}\n" for module in modules)
     )
-    files = [NOUVEAU, load]
+    files = [sources, pin, NOUVEAU, load]
     hold = sorted(packages)
 
     package_target, package_actual = packages_state(context, packages)
-    file_target, file_actual = files_state(context, [sources, pin, *files])
+    file_target, file_actual = files_state(context, files)
     module = context.facts["modules"]["nvidia"]
     nouveau = bool(context.facts["modules"]["nouveau"]["loaded"])
+    # A blacklist holds at the next boot only if the initramfs has it; until the driver is loaded an earlier run may have stopped before that.
+    rebuild = context.file_state(NOUVEAU) != "as planned" or nouveau or not module["loaded"]
+    initramfs = list(distribution["initramfs_command"]) if rebuild else []
     area = AreaPlan(
         desired={
             "branch": branch(version),
             "version": version,
             "flavour": context.driver_flavour,
-            "repository": sources.as_dict(),
-            "pin": pin.as_dict(),
-            "packages": [{"name": name, "version": found} for name, found in packages.items()],
-            "headers": headers,
-            "hold": hold,
             "files": [spec.as_dict() for spec in files],
+            "install": [headers, *install_names(packages)],
+            "hold": hold,
+            "initramfs_command": initramfs,
             "modules": modules,
             "units": units,
             "unload": ["nouveau"] if nouveau else [],
@@ -109,8 +112,9 @@ def plan(context: Context) -> AreaPlan:
         repositories=[repository.question(packages)],
     )
     area.actions = [
-        *file_actions(context, [sources, pin, *files]),
+        *file_actions(context, files),
         *(["unload nouveau"] if nouveau else []),
+        *(["rebuild the initramfs"] if initramfs else []),
         *([] if context.facts["kernel"]["headers"] else [f"install {headers}"]),
         *package_actions(context, packages, hold),
         *([] if area.target["modules"] == _actual(area)["modules"] else [f"load {', '.join(modules)} {version} ({context.driver_flavour})"]),

@@ -14,6 +14,7 @@ from ansible_collections.rackready.gpu.plugins.plugin_utils.planning import (
     Context,
     Reason,
     VersionRule,
+    install_names,
     package_actions,
     packages_state,
     refusal,
@@ -72,7 +73,7 @@ def plan(context: Context) -> AreaPlan:
         desired={
             "required": True,
             "kind": kind,
-            "packages": [{"name": name, "version": version} for name, version in packages.items()],
+            "install": install_names(packages),
             "hold": hold,
             "units": units,
             "modules": modules,
