@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,6 +17,7 @@ from rich.markdown import Markdown
 from rackready import __version__
 from rackready.report import NoRecordError, all_good, junit, newest_records, page, table
 
+PIPE_WIDTH = 200
 EXIT_CODES = """\
 exit status:
   0  every host shown is accepted, simulated, converged or planned
@@ -70,7 +72,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit status."""
     arguments = parser().parse_args(argv)
     try:
-        return report(arguments, Console())
+        console = Console()
+        # A file or a pipe has no width to fit into.
+        return report(arguments, console if console.is_terminal or "COLUMNS" in os.environ else Console(width=PIPE_WIDTH))
     except (NoRecordError, OSError) as error:
         print(f"rackready: {error}", file=sys.stderr)
         return 2

@@ -36,6 +36,8 @@ COLOURS = {
 GOOD = frozenset({"accepted", "simulated", "converged", "planned"})
 SCHEMA = 1
 NONE = "-"
+# A table is for finding the host to look at; its page has the whole sentence.
+REASON_WIDTH = 120
 
 
 class NoRecordError(Exception):
@@ -132,24 +134,28 @@ def tier_of(record: Record) -> str:
 
 
 def table(records: Iterable[Record]) -> Table:
-    """One row a host."""
+    """One row a host; long names and reasons are shortened."""
     shown = Table(show_edge=False, pad_edge=False)
-    for column in ("host", "outcome", "release", "driver", "GPUs", "image", "tier", "time", "reason"):
+    for column in ("host", "outcome", "release", "driver", "GPUs", "image", "tier", "time (UTC)", "reason"):
         shown.add_column(column, overflow="fold", no_wrap=column in ("host", "outcome"))
     for record in records:
         outcome = str(record.get("outcome"))
         cells = (
             str(record.get("release") or NONE),
             driver_of(record),
-            gpus_of(record),
-            image_of(record),
+            gpus_of(record).replace("NVIDIA ", ""),
+            image_of(record).rpartition("/")[2],
             tier_of(record),
-            str(record.get("finished_at") or NONE),
-            str(record.get("reason") or NONE),
+            str(record.get("finished_at") or NONE)[:16].replace("T", " "),
+            _shortened(str(record.get("reason") or NONE)),
         )
         # Text, not str: a reason with brackets is no markup.
         shown.add_row(Text(str(record["host"])), Text(outcome, style=COLOURS.get(outcome, "")), *(Text(cell) for cell in cells))
     return shown
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= REASON_WIDTH else text[: REASON_WIDTH - 1] + "…"
 
 
 # --- The page ---

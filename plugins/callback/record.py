@@ -55,7 +55,13 @@ from ansible_collections.rackready.gpu.plugins.plugin_utils.record import (
     is_ours,
     needs_result,
 )
-from ansible_collections.rackready.gpu.plugins.plugin_utils.record_files import problem_with, project_directory, records_directory, write_record
+from ansible_collections.rackready.gpu.plugins.plugin_utils.record_files import (
+    playbook_name,
+    problem_with,
+    project_directory,
+    records_directory,
+    write_record,
+)
 
 REASON_WIDTH = 100
 # Ctrl-C, a scheduler's or init's stop, a lost terminal.
@@ -96,7 +102,9 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]  # ansible-core has no
         self._pid = os.getpid()
         self._run: Run | None = None
         self._stamp = ""
-        self._playbook: Path | None = None
+        self._current = Path.cwd()
+        self._project = self._current
+        self._playbook_name = ""
         self._play: Any = None
         self._play_number = 0
         # Why the current play stopped for all its hosts, when one host's failure did that.
@@ -115,7 +123,9 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]  # ansible-core has no
 
     def v2_playbook_on_start(self, playbook: Any) -> None:
         name = getattr(playbook, "_file_name", None)
-        self._playbook = Path(name) if name else None
+        path = Path(name) if name else None
+        self._project = project_directory(path, self._current)
+        self._playbook_name = playbook_name(path, self._project)
         if self._run is not None:
             return
         started = datetime.now(UTC)
@@ -162,12 +172,11 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]  # ansible-core has no
     # --- Collecting ---
 
     def _log(self, host: str) -> HostLog:
-        playbook = self._playbook.name if self._playbook else ""
         log = self._logs.get(host)
         if log is None:
             now = datetime.now(UTC)
-            log = self._logs[host] = HostLog(host, playbook, now, now)
-        log.playbook = playbook
+            log = self._logs[host] = HostLog(host, self._playbook_name, now, now)
+        log.playbook = self._playbook_name
         return log
 
     @staticmethod
@@ -199,7 +208,7 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]  # ansible-core has no
         configured = variables.get("rackready_records_dir")
         if configured is not None:
             configured = Templar(loader=self._play.get_loader(), variables=variables).template(configured)
-        directory = records_directory(str(configured) if configured else None, project_directory(self._playbook, Path.cwd()))
+        directory = records_directory(str(configured) if configured else None, self._project)
         self._directories[name] = directory
         if directory not in self._problems:
             problem = problem_with(directory, (Path(str(source)) for source in context.CLIARGS.get("inventory") or ()))
@@ -242,7 +251,7 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]  # ansible-core has no
         """(path as shown to people, None) or ('not written', what is wrong)."""
         directory = self._directories.get(host)
         if directory is None:
-            directory = records_directory(None, project_directory(self._playbook, Path.cwd()))
+            directory = records_directory(None, self._project)
         problem = self._problems.get(directory)
         if problem:
             return "not written", f"{directory} cannot be used: {problem}. Set rackready_records_dir to a directory that can be written."
@@ -251,7 +260,7 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]  # ansible-core has no
         except OSError as error:
             return "not written", f"{directory}: {error.strerror or error}. Set rackready_records_dir to a directory that can be written."
         try:
-            return str(path.relative_to(Path.cwd())), None
+            return str(path.relative_to(self._current)), None
         except ValueError:
             return str(path), None
 

@@ -263,7 +263,8 @@ def build_record(log: HostLog, run: Run, interruption: str | None = None) -> dic
     if conclusion is None:
         return None
     smoke_test = log.smoke_test or {}
-    stamp = smoke_test.get("stamp") if log.verdict in PASSED else None
+    # A test that went wrong takes the stamp away, so what it says is newer than the facts, also where it is nothing.
+    stamp = smoke_test["stamp"] if "stamp" in smoke_test else _stamp(log)
     record = {
         "schema": SCHEMA,
         "run_id": run.run_id,
@@ -281,7 +282,7 @@ def build_record(log: HostLog, run: Run, interruption: str | None = None) -> dic
         "checks": smoke_test.get("checks") or [],
         "verdict": log.verdict,
         "smoke_test": {name: value for name, value in smoke_test.items() if name not in _NOT_FINDINGS and not name.startswith("_")} or None,
-        "stamp": stamp or _stamp(log) or None,
+        "stamp": stamp or None,
         "failed_task": log.failure._asdict() if log.failure else None,
         "versions": dict(run.versions),
         "tasks": log.tasks,

@@ -30,6 +30,14 @@ def project_directory(playbook: Path | None, current: Path) -> Path:
     return current
 
 
+def playbook_name(playbook: Path | None, project: Path) -> str:
+    """The playbook as somebody in the project names it: playbooks/verify.yml; its whole path when it lies elsewhere."""
+    if playbook is None:
+        return ""
+    resolved, root = playbook.resolve(), project.resolve()
+    return str(resolved.relative_to(root)) if resolved.is_relative_to(root) else str(resolved)
+
+
 def records_directory(configured: str | None, project: Path) -> Path:
     """rackready_records_dir where it is set (a relative one lies in the project), else records/ of the project."""
     return project / Path(configured).expanduser() if configured else project / "records"

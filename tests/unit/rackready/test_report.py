@@ -97,13 +97,23 @@ def test_exit_status(tmp_path: Path, capsys: pytest.CaptureFixture[str], outcome
 
 
 def test_table(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "250")
+    monkeypatch.delenv("COLUMNS", raising=False)
     write(tmp_path, record("h100-01"), record("h100-02", "rejected", reason="gpu_count: 7 of 8 [GPU 3 is missing]"))
     assert main(["report", "--records", str(tmp_path)]) == 1
     lines = capsys.readouterr().out.splitlines()
     row = " ".join(lines[2].replace("│", " ").split())
-    assert row == ("h100-01 accepted 2026.11-longterm 580.178.04 8x NVIDIA H100 80GB HBM3 nvcr.io/nvidia/pytorch:26.07-py3 quick 2026-12-01T04:25:06Z -")
+    assert row == "h100-01 accepted 2026.11-longterm 580.178.04 8x H100 80GB HBM3 pytorch:26.07-py3 quick 2026-12-01 04:25 -"
     assert "gpu_count: 7 of 8 [GPU 3 is missing]" in lines[3]
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120])
+def test_narrow_terminals_lose_nothing_of_a_reason(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    reason = "no route to the host (10.0.0.1)"
+    write(tmp_path, record("h100-01", "unreachable", reason=reason))
+    assert main(["report", "--records", str(tmp_path)]) == 1
+    shown = "".join(line.rpartition("│")[2].strip() for line in capsys.readouterr().out.splitlines() if "│" in line)
+    assert shown.replace(" ", "") == reason.replace(" ", "")
 
 
 def test_host_without_facts_or_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

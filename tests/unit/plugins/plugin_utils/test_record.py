@@ -140,6 +140,19 @@ def test_the_first_failure_is_the_reason() -> None:
     assert record["reason"] == "docker: Do it: the cause"
 
 
+def test_the_stamp_is_what_is_on_the_host_now() -> None:
+    withdrawn = [facts(STAMP), plan(True), smoke("rejected", "failed", stamp=None)]
+    untouched = [facts(STAMP), plan(True)]
+    written = [facts(), plan(True), smoke("accepted", stamp=STAMP)]
+    for events, expected in ((withdrawn, None), (untouched, STAMP), (written, STAMP)):
+        log = HostLog("h1", "site.yml", NOW, NOW)
+        for one in events:
+            log.add(one)
+        record = build_record(log, RUN)
+        assert record is not None
+        assert record["stamp"] == expected
+
+
 def test_loop_items_are_looked_into() -> None:
     log = HostLog("h1", "site.yml", NOW, NOW)
     log.add(event("ok", SMOKE_TEST, None, results=[{"verdict": "accepted", "checks": []}, {"verdict": "rejected", "checks": [], "reason": "no"}]))

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from ansible_collections.rackready.gpu.plugins.plugin_utils.record_files import (
     folder_of,
+    playbook_name,
     problem_with,
     project_directory,
     records_directory,
@@ -95,6 +96,12 @@ def test_project_is_the_checkout_and_never_an_installed_collection(tmp_path: Pat
     assert project_directory(installed / "playbooks/verify.yml", current) == current
     assert project_directory(tmp_path / "site.yml", current) == current
     assert project_directory(None, current) == current
+
+
+def test_playbook_name(tmp_path: Path) -> None:
+    assert playbook_name(tmp_path / "playbooks/plan.yml", tmp_path) == "playbooks/plan.yml"
+    assert playbook_name(tmp_path / "a/b.yml", tmp_path / "c") == str(tmp_path / "a/b.yml")
+    assert playbook_name(None, tmp_path) == ""
 
 
 def test_records_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
