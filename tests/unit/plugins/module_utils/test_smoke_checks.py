@@ -1,0 +1,588 @@
+# Copyright: (c) 2026, rackready contributors
+# GNU General Public License v3.0+ (see https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What facts and a payload's output mean: each way in which a host or a run can be wrong, and that nothing missing passes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from ansible_collections.rackready.gpu.plugins.module_utils import smoke_checks
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_checks import (
+    Outcome,
+    capability,
+    container_checks,
+    dtypes_of,
+    dtypes_to_run,
+    expected_gpus,
+    fabric_in_progress,
+    host_checks,
+    limit_problems,
+    parse_size,
+    parse_ulimit,
+    requirements,
+)
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_payload import PRODUCTS
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_run import ChildResult, Transcript
+from ansible_collections.rackready.gpu.plugins.module_utils.verdict import Check, Verdict, evaluate
+
+from tests.unit.hosts import BUS_IDS, CONVERGED, DRIVER, facts_for
+from tests.unit.smoke_fakes import LIMITS, RUN, Event, all_lines, container, gpus, lines, rank_events, reduce_value, result, uuid_of
+
+Facts = dict[str, Any]
+WORLD = 2
+
+
+def host(count: int = WORLD, **changes: Any) -> Facts:
+    return facts_for(**{**CONVERGED, "gpus": count, **changes})
+
+
+def by_name(checks: list[Check], name: str) -> list[Check]:
+    return [check for check in checks if check["name"] == name]
+
+
+def only(checks: list[Check], name: str) -> Check:
+    found = by_name(checks, name)
+    assert len(found) == 1
+    return found[0]
+
+
+def checked(facts: Facts, count: int = WORLD, capability_text: str = "9.0", excuses: dict[str, str] | None = None) -> list[Check]:
+    return host_checks(gpus(count, capability_text), facts, "cuda", DRIVER, excuses or {})
+
+
+class TestHost:
+    def test_a_sound_host_passes_everything(self) -> None:
+        checks = checked(host())
+        assert {check["name"] for check in checks} == {"gpu_idle", "gpu_count", "driver_library_match", "device_nodes", "fabric"}
+        assert {check["status"] for check in checks} == {"pass"}
+        assert [check["gpu"]["pci_bus_id"] for check in by_name(checks, "fabric") if check["gpu"]] == list(BUS_IDS[:2])
+
+    def test_a_missing_gpu_is_named(self) -> None:
+        check = only(checked(host(1)), "gpu_count")
+        assert check["status"] == "fail"
+        assert "the PCI bus lacks 0000:1b:00.0" in str(check["reason"])
+        assert "nvidia-smi lacks 0000:1b:00.0" in str(check["reason"])
+
+    def test_a_gpu_too_many_is_named(self) -> None:
+        check = only(checked(host(3)), "gpu_count")
+        assert check["status"] == "fail"
+        assert "has 0000:4a:00.0, which the plan does not expect" in str(check["reason"])
+
+    def test_on_the_bus_but_lost_by_the_driver(self) -> None:
+        facts = host()
+        facts["nvidia_smi"]["gpus"].pop()
+        check = only(checked(facts), "gpu_count")
+        assert check["status"] == "fail"
+        assert check["reason"] == "2 GPUs are expected, but nvidia-smi lacks 0000:1b:00.0"
+
+    def test_another_card_in_the_slot(self) -> None:
+        facts = host()
+        facts["nvidia_smi"]["gpus"][1]["uuid"] = "GPU-other"
+        check = only(checked(facts), "gpu_count")
+        assert check["status"] == "fail"
+        assert f"GPU 0000:1b:00.0 is GPU-other, the plan says {uuid_of(1)}" in str(check["reason"])
+
+    def test_no_gpu_expected_is_no_pass(self) -> None:
+        assert only(host_checks([], host(0), "cuda", DRIVER, {}), "gpu_count")["status"] == "fail"
+
+    @pytest.mark.parametrize("state", ["absent", "hung", "failed", "garbled"])
+    def test_without_an_answer_of_nvidia_smi_nothing_is_shown(self, state: str) -> None:
+        facts = host()
+        facts["nvidia_smi"].update(state=state, error="its words", gpus=[], driver_version=None)
+        checks = checked(facts)
+        for name in ("gpu_count", "fabric"):
+            assert {check["status"] for check in by_name(checks, name)} == {"could_not_run"}
+            assert f"nvidia-smi is {state}: its words" in str(by_name(checks, name)[0]["reason"])
+        assert only(checks, "driver_library_match")["status"] == "could_not_run"
+
+    def test_holders_are_named_by_process_container_and_unit(self) -> None:
+        facts = host()
+        facts["holders"].append(
+            {
+                "device": "/dev/nvidia1",
+                "pid": 4711,
+                "command": "python3 train.py",
+                "unit": "docker.service",
+                "container": "abc123def4567890",
+                "role": "workload",
+            }
+        )
+        check = only(checked(facts), "gpu_idle")
+        assert check["status"] == "could_not_run"
+        assert check["reason"] == (
+            "the GPUs are in use, so nothing was started: /dev/nvidia1 is open in process 4711 (python3 train.py), container abc123def456, unit docker.service"
+        )
+
+    def test_a_process_that_only_nvidia_smi_shows(self) -> None:
+        facts = host()
+        facts["nvidia_smi"]["gpus"][0]["processes"] = [{"pid": 99, "name": "trainer", "memory_mib": 10}]
+        assert "GPU 0000:1a:00.0 is used by process 99 (trainer)" in str(only(checked(facts), "gpu_idle")["reason"])
+
+    def test_services_are_no_workload_also_where_nvidia_smi_lists_them(self) -> None:
+        facts = host()
+        assert facts["holders"]
+        facts["nvidia_smi"]["gpus"][0]["processes"] = [{"pid": facts["holders"][0]["pid"], "name": "nvidia-persistenced", "memory_mib": 1}]
+        assert only(checked(facts), "gpu_idle")["status"] == "pass"
+
+    def test_a_holder_of_unknown_role_is_a_workload(self) -> None:
+        facts = host()
+        facts["holders"].append({"device": "/dev/nvidia1", "pid": 1, "command": "x", "unit": None, "container": None})
+        assert only(checked(facts), "gpu_idle")["status"] == "could_not_run"
+
+    @pytest.mark.parametrize(
+        ("module", "library", "smi", "planned", "status"),
+        [
+            (DRIVER, DRIVER, DRIVER, DRIVER, "pass"),
+            (DRIVER, DRIVER, DRIVER, None, "pass"),
+            ("580.1", DRIVER, DRIVER, DRIVER, "fail"),
+            (DRIVER, "580.1", DRIVER, DRIVER, "fail"),
+            (DRIVER, DRIVER, "580.1", DRIVER, "fail"),
+            (DRIVER, DRIVER, DRIVER, "580.1", "fail"),
+            (DRIVER, "580.1", None, DRIVER, "fail"),
+            (None, DRIVER, DRIVER, DRIVER, "could_not_run"),
+            (DRIVER, None, DRIVER, DRIVER, "could_not_run"),
+            (DRIVER, DRIVER, None, DRIVER, "could_not_run"),
+            (None, None, None, None, "could_not_run"),
+        ],
+    )
+    def test_driver_versions(self, module: str | None, library: str | None, smi: str | None, planned: str | None, status: str) -> None:
+        facts = host()
+        facts["modules"]["nvidia"]["version"] = module
+        facts["library_version"] = library
+        facts["nvidia_smi"]["driver_version"] = smi
+        check = smoke_checks.driver_library_match(facts, planned)
+        assert check["status"] == status
+        assert ("reboot" in str(check["remedy"])) == (status == "fail")
+
+    @pytest.mark.parametrize("path", ["/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia1"])
+    def test_a_missing_node(self, path: str) -> None:
+        facts = host()
+        facts["device_nodes"] = [node for node in facts["device_nodes"] if node["path"] != path]
+        assert only(checked(facts), "device_nodes")["status"] == "fail"
+
+    def test_nodes_in_the_container_are_compared_with_the_hosts(self) -> None:
+        facts = host()
+        inside = {node["path"]: [node["major"], node["minor"]] for node in facts["device_nodes"]}
+        assert smoke_checks.device_nodes(gpus(WORLD), facts, inside)["status"] == "pass"
+        without = {path: numbers for path, numbers in inside.items() if path != "/dev/nvidia-uvm"}
+        assert smoke_checks.device_nodes(gpus(WORLD), facts, without)["reason"] == "the container lacks /dev/nvidia-uvm"
+        other = {**inside, "/dev/nvidia0": [508, 7]}
+        assert smoke_checks.device_nodes(gpus(WORLD), facts, other)["reason"] == "/dev/nvidia0 is 508:7 in the container and 195:0 on the host"
+        assert smoke_checks.device_nodes(gpus(WORLD), facts, {})["status"] == "fail"
+
+
+class TestFabric:
+    @pytest.mark.parametrize(
+        ("state", "status", "expected"),
+        [
+            ("Completed", "Success", "pass"),
+            ("Completed", None, "fail"),
+            ("Completed", "Failure", "fail"),
+            ("In Progress", "N/A", "fail"),
+            (None, None, "fail"),
+            (None, "Success", "fail"),
+            ("completed", "Success", "fail"),
+        ],
+    )
+    def test_hopper_and_newer_say_so_themselves(self, state: str | None, status: str | None, expected: str) -> None:
+        facts = host()
+        facts["nvidia_smi"]["gpus"][1]["fabric"] = {"state": state, "status": status}
+        assert [check["status"] for check in by_name(checked(facts), "fabric")] == ["pass", expected]
+
+    def test_what_the_plan_excuses_is_not_looked_at(self) -> None:
+        facts = host()
+        facts["nvidia_smi"]["gpus"][0]["fabric"] = {"state": None, "status": None}
+        checks = by_name(checked(facts, excuses={"fabric": "no NVSwitch"}), "fabric")
+        assert [(check["status"], check["reason"]) for check in checks] == [("not_applicable", "no NVSwitch")] * 2
+
+    def test_a_gpu_that_nvidia_smi_does_not_list(self) -> None:
+        facts = host()
+        facts["nvidia_smi"]["gpus"].pop()
+        assert [check["status"] for check in by_name(checked(facts), "fabric")] == ["pass", "could_not_run"]
+
+    def test_an_unknown_chip_is_no_pass(self) -> None:
+        assert {check["status"] for check in by_name(checked(host(), capability_text=""), "fabric")} == {"could_not_run"}
+
+    @pytest.mark.parametrize(
+        ("version", "active", "status"),
+        [
+            (DRIVER, "active", "pass"),
+            (DRIVER, "failed", "fail"),
+            (DRIVER, None, "fail"),
+            ("580.1", "active", "fail"),
+            (None, "active", "could_not_run"),
+        ],
+    )
+    def test_before_hopper_unit_and_version_stand_for_it(self, version: str | None, active: str | None, status: str) -> None:
+        facts = host()
+        for gpu in facts["nvidia_smi"]["gpus"]:
+            gpu["fabric"] = {"state": None, "status": None}
+        facts["packages"]["installed"] = {"nvidia-fabricmanager": {"version": f"{version}-1", "held": True}} if version else {}
+        facts["units"]["nvidia-fabricmanager.service"] = {"load": "loaded", "active": active, "enabled": "enabled"}
+        assert {check["status"] for check in by_name(checked(facts, capability_text="8.0"), "fabric")} == {status}
+
+    def test_registration_under_way_is_worth_a_wait(self) -> None:
+        facts = host()
+        assert not fabric_in_progress(gpus(WORLD), facts)
+        facts["nvidia_smi"]["gpus"][1]["fabric"] = {"state": "In Progress", "status": None}
+        assert fabric_in_progress(gpus(WORLD), facts)
+        assert not fabric_in_progress(gpus(1), facts)
+
+
+class TestRequirements:
+    @pytest.mark.parametrize(
+        ("chip", "dtypes"),
+        [
+            ("10.0", ["fp64", "fp32", "fp16", "tf32", "bf16", "fp8"]),
+            ("9.0", ["fp64", "fp32", "fp16", "tf32", "bf16", "fp8"]),
+            ("8.9", ["fp64", "fp32", "fp16", "tf32", "bf16", "fp8"]),
+            ("8.0", ["fp64", "fp32", "fp16", "tf32", "bf16"]),
+            ("7.5", ["fp64", "fp32", "fp16"]),
+            (None, ["fp64", "fp32", "fp16"]),
+        ],
+    )
+    def test_formats_by_chip(self, chip: str | None, dtypes: list[str]) -> None:
+        assert dtypes_of(gpus(1, chip)[0]) == dtypes
+
+    def test_an_unknown_chip_runs_everything_that_it_has(self) -> None:
+        assert set(dtypes_to_run(gpus(1, None))) == set(PRODUCTS)
+        assert dtypes_to_run([*gpus(1, "7.5"), gpus(2, "8.0")[1]]) == ["fp64", "fp32", "fp16", "tf32", "bf16"]
+
+    def test_each_gpu_needs_each_of_its_checks(self) -> None:
+        names = [(r.name, r.gpu["pci_bus_id"] if r.gpu else None) for r in requirements(gpus(2))]
+        assert len(names) == len(set(names))
+        for name in ("gpu_count", "gpu_idle", "driver_library_match", "device_nodes", "container_limits", "container_run"):
+            assert (name, None) in names
+        for bus_id in BUS_IDS[:2]:
+            mine = {name for name, gpu in names if gpu == bus_id}
+            assert mine == {"fabric", "gpu_identity", "all_reduce_exact", *(f"matmul_exact.{dtype}" for dtype in PRODUCTS)}
+
+    @pytest.mark.parametrize(("text", "value"), [("9.0", (9, 0)), ("12.1", (12, 1)), ("9", None), ("", None), (None, None), ("9.0a", None)])
+    def test_capability(self, text: str | None, value: tuple[int, int] | None) -> None:
+        assert capability(text) == value
+
+    def test_gpus_of_the_plan_take_from_nvidia_smi_only_what_the_plan_lacks(self) -> None:
+        given: list[dict[str, Any]] = [{"pci_bus_id": "00000000:1B:00.0", "uuid": "GPU-planned"}, {"pci_bus_id": BUS_IDS[0], "uuid": None}]
+        found = expected_gpus(given, host())
+        assert [(gpu.pci_bus_id, gpu.uuid) for gpu in found] == [(BUS_IDS[0], uuid_of(0)), (BUS_IDS[1], "GPU-planned")]
+
+
+def ran(events: list[list[Event]], exit_code: int | None = 0, backend: str = "cuda", **child: Any) -> Outcome:
+    """The outcome of a container whose ranks said these events."""
+    transcript = Transcript(RUN, len(events), clock=lambda: 0.0)
+    for rank, said in enumerate(events):
+        transcript.feed(lines(rank, said))
+    ended: dict[str, Any] = {"exit_code": exit_code, "timed_out": False, "seconds": 20.0, "stdout": [], "stderr": [], **child}
+    return Outcome(container(ranks=len(events), backend=backend, limit_s=300), ChildResult(**ended), transcript)
+
+
+def sound(backend: str = "cuda") -> list[list[Event]]:
+    return [rank_events(rank, WORLD, backend) for rank in range(WORLD)]
+
+
+def judge(outcome: Outcome, facts: Facts | None = None) -> tuple[Verdict, list[Check]]:
+    facts = facts or host()
+    expected = gpus(WORLD)
+    first = [check for check in host_checks(expected, facts, "cuda", DRIVER, {}) if check["name"] not in ("gpu_count", "device_nodes")]
+    checks = [*first, *container_checks(expected, facts, outcome)]
+    return evaluate(checks, requirements(expected), outcome.container.backend), checks
+
+
+def replaced(events: list[Event], name: str, new: Event | None) -> list[Event]:
+    """The events with the result (or finding) of this name replaced or left out."""
+    kept = []
+    for event in events:
+        if event.get("name") == name and event["event"] in ("check", "found"):
+            if new:
+                kept.append(new)
+        else:
+            kept.append(event)
+    return kept
+
+
+class TestContainer:
+    @pytest.mark.parametrize(("backend", "verdict"), [("cuda", "accepted"), ("cpu", "simulated")])
+    def test_a_sound_run(self, backend: str, verdict: str) -> None:
+        judged, checks = judge(ran(sound(backend), backend=backend))
+        assert judged["verdict"] == verdict, judged["reason"]
+        assert {check["status"] for check in checks} == {"pass"}
+
+    def test_every_gpu_is_named_by_uuid_and_bus_id(self) -> None:
+        _, checks = judge(ran(sound()))
+        products = by_name(checks, "matmul_exact.bf16")
+        assert [check["gpu"] for check in products] == [{"uuid": uuid_of(index), "pci_bus_id": BUS_IDS[index]} for index in range(WORLD)]
+
+    def test_one_rank_wrong(self) -> None:
+        events = sound()
+        events[1] = replaced(events[1], "matmul_exact.bf16", result("matmul_exact.bf16", "fail", "3 of 9 elements are wrong (0 NaN, 0 Inf)", {"wrong": 3}))
+        judged, _ = judge(ran(events))
+        assert judged["verdict"] == "rejected"
+        assert judged["reason"] == f"matmul_exact.bf16 on GPU {BUS_IDS[1]} ({uuid_of(1)}) failed: 3 of 9 elements are wrong (0 NaN, 0 Inf)"
+        assert judged["remedy"]
+
+    @pytest.mark.parametrize("name", ["gpu_identity", "container_limits", "device_nodes", "matmul_exact.fp64", "matmul_exact.fp8", "all_reduce_exact"])
+    def test_no_result_of_one_rank_is_incomplete(self, name: str) -> None:
+        events = [replaced(said, name, None) if rank == 1 or name in ("container_limits", "device_nodes") else said for rank, said in enumerate(sound())]
+        assert judge(ran(events))[0]["verdict"] == "incomplete"
+
+    @pytest.mark.parametrize("status", ["not_applicable", "degraded", "ok", "None"])
+    def test_a_status_that_is_not_the_payloads_to_give(self, status: str) -> None:
+        events = sound()
+        events[0] = replaced(events[0], "matmul_exact.fp64", result("matmul_exact.fp64", status, "because"))
+        judged, checks = judge(ran(events))
+        assert judged["verdict"] == "incomplete"
+        assert by_name(checks, "matmul_exact.fp64")[0]["reason"] == f"the payload said {status!r}: because"
+
+    @pytest.mark.parametrize("key", ["shape", "elements", "repeats", "wrong", "nan", "inf"])
+    @pytest.mark.parametrize("change", ["missing", "different"])
+    def test_a_pass_without_the_numbers_of_the_whole_work_is_none(self, key: str, change: str) -> None:
+        events = sound()
+        value = next(dict(event["value"]) for event in events[0] if event.get("name") == "matmul_exact.fp64" and event["event"] == "check")
+        value.pop(key)
+        if change == "different":
+            value[key] = 1
+        events[0] = replaced(events[0], "matmul_exact.fp64", result("matmul_exact.fp64", "pass", None, value))
+        judged, checks = judge(ran(events))
+        assert judged["verdict"] == "incomplete"
+        assert f"the payload said pass, but {key} is" in str(by_name(checks, "matmul_exact.fp64")[0]["reason"])
+
+    @pytest.mark.parametrize(("key", "value"), [("world", 1), ("rounds", 0), ("elements", 5), ("wrong", 1), ("nan", 1), ("inf", 1), ("wrong", False)])
+    def test_a_collective_of_fewer_ranks_or_rounds_is_none(self, key: str, value: object) -> None:
+        events = sound()
+        events[0] = replaced(events[0], "all_reduce_exact", result("all_reduce_exact", "pass", None, {**reduce_value(WORLD), key: value}))
+        assert judge(ran(events))[0]["verdict"] == "incomplete"
+
+    def test_a_pass_without_a_value_is_none(self) -> None:
+        events = sound()
+        events[0] = replaced(events[0], "all_reduce_exact", result("all_reduce_exact", "pass"))
+        assert "gave no numbers" in judge(ran(events))[0]["reason"]
+
+    def test_a_hang_names_stage_rank_and_gpu(self) -> None:
+        events = sound()
+        cut = [next(i for i, event in enumerate(said) if event == {"event": "stage", "name": "all_reduce_exact"}) for said in events]
+        outcome = ran([said[: at + 1] for said, at in zip(events, cut, strict=True)], None, timed_out=True, seconds=300.0)
+        judged, checks = judge(outcome)
+        assert judged["verdict"] == "rejected"
+        assert f"all_reduce_exact on GPU {BUS_IDS[0]}" in judged["reason"]
+        assert "rank 0 hung in it for 300 s, until the limit of 300 s was over" in judged["reason"]
+        run = only(checks, "container_run")
+        assert run["status"] == "could_not_run"
+        assert run["reason"] == "not done within 300 s: rank 0 in all_reduce_exact since 300 s; rank 1 in all_reduce_exact since 300 s"
+
+    def test_a_stage_that_had_no_time_is_not_called_a_hang(self) -> None:
+        events = [said[: said.index({"event": "stage", "name": "matmul_exact.fp64"}) + 1] for said in sound()]
+        judged, checks = judge(ran(events, None, timed_out=True, seconds=30.0))
+        assert judged["verdict"] == "incomplete"
+        assert "rank 0 had been in it for 30 s when the limit of 300 s was over" in str(by_name(checks, "matmul_exact.fp64")[0]["reason"])
+
+    def test_waiting_and_importing_are_not_the_gpus_work(self) -> None:
+        for stage in ("import_torch", "wait_for_ranks"):
+            events = [said[: said.index({"event": "stage", "name": stage}) + 1] for said in sound()]
+            judged, checks = judge(ran(events, None, timed_out=True, seconds=300.0))
+            assert judged["verdict"] == "incomplete"
+            assert f"rank 0 was in {stage} when the run ended" in str(by_name(checks, "all_reduce_exact")[0]["reason"])
+
+    def test_a_child_left_behind_is_told(self) -> None:
+        _, checks = judge(ran([[], []], None, timed_out=True, seconds=300.0, left_behind="process 9 does not die (state D, in nv_lock)"))
+        assert "no rank reported anything; process 9 does not die (state D, in nv_lock)" in str(only(checks, "container_run")["reason"])
+
+    @pytest.mark.parametrize(
+        ("number", "verdict", "words"),
+        [
+            (11, "rejected", "rank 1 crashed in it with SIGSEGV"),
+            (6, "rejected", "rank 1 crashed in it with SIGABRT"),
+            (7, "rejected", "rank 1 crashed in it with SIGBUS"),
+            (9, "incomplete", "rank 1 ended in it with exit code -9"),
+            (15, "incomplete", "rank 1 ended in it with exit code -15"),
+        ],
+    )
+    def test_a_crash_in_a_stage(self, number: int, verdict: str, words: str) -> None:
+        events = sound()
+        events[1] = events[1][: events[1].index({"event": "stage", "name": "matmul_exact.bf16"}) + 1]
+        stderr = ["Root Cause (first observed failure):", "[0]:", "  rank      : 1 (local_rank: 1)", f"  exitcode  : -{number} (pid: 9)"]
+        judged, checks = judge(ran(events, 1, stderr=stderr))
+        assert judged["verdict"] == verdict
+        assert by_name(checks, "matmul_exact.bf16")[1]["reason"] == words
+        assert f"first rank 1 with exit code -{number}" in str(only(checks, "container_run")["reason"])
+
+    def test_another_ranks_crash_is_not_this_ones_failure(self) -> None:
+        events = sound()
+        events[0] = events[0][: events[0].index({"event": "stage", "name": "all_reduce_exact"}) + 1]
+        events[1] = events[1][: events[1].index({"event": "stage", "name": "import_torch"}) + 1]
+        stderr = ["Root Cause (first observed failure):", "  rank      : 1 (local_rank: 1)", "  exitcode  : -11 (pid: 9)"]
+        judged, checks = judge(ran(events, 1, stderr=stderr))
+        assert judged["verdict"] == "incomplete"
+        assert "rank 0 was in it when the run ended: exit status 1, first rank 1" in str(by_name(checks, "all_reduce_exact")[0]["reason"])
+
+    def test_a_rank_that_never_reported(self) -> None:
+        events = sound()
+        events[1] = []
+        judged, checks = judge(ran(events, 1))
+        assert judged["verdict"] == "incomplete"
+        assert "rank 1 never reported" in str(by_name(checks, "gpu_identity")[1]["reason"])
+
+    @pytest.mark.parametrize("exit_code", [0, 1, 125, 137])
+    def test_an_exit_status_without_output_is_never_a_pass(self, exit_code: int) -> None:
+        judged, checks = judge(ran([[], []], exit_code))
+        assert judged["verdict"] == "incomplete"
+        assert only(checks, "container_run")["status"] == "could_not_run"
+        assert {check["status"] for check in by_name(checks, "all_reduce_exact")} == {"could_not_run"}
+
+    def test_all_results_but_a_bad_exit_status(self) -> None:
+        assert judge(ran(sound(), 1))[0]["verdict"] == "incomplete"
+
+    def test_all_results_but_no_end(self) -> None:
+        events = sound()
+        events[1].pop()
+        judged, _ = judge(ran(events))
+        assert (judged["verdict"], "of rank 1 the end is missing" in judged["reason"]) == ("incomplete", True)
+
+    def test_an_engine_that_is_not_there(self) -> None:
+        judged, checks = judge(ran([[], []], None, error="docker cannot be started: No such file or directory"))
+        assert judged["verdict"] == "incomplete"
+        assert only(checks, "container_run")["reason"] == "docker cannot be started: No such file or directory"
+
+    @pytest.mark.parametrize(
+        ("words", "remedy"),
+        [
+            ("docker: Error response from daemon: CDI device injection failed: unresolvable CDI devices nvidia.com/gpu=all", "nvidia-cdi-refresh"),
+            ("docker: Error response from daemon: No such image: registry.example/x@sha256:1", "pull the image"),
+            ('docker: Error response from daemon: exec: "torchrun": executable file not found in $PATH', "no torchrun"),
+            ("docker: Error response from daemon: error setting rlimit type 8: operation not permitted", "smoke_test_ulimits"),
+            ("docker: Error response from daemon: something else", "journalctl"),
+        ],
+    )
+    def test_what_the_engine_says_leads_to_a_remedy(self, words: str, remedy: str) -> None:
+        _, checks = judge(ran([[], []], 125, stderr=[words, "See 'docker run --help'."]))
+        run = only(checks, "container_run")
+        assert remedy in str(run["remedy"])
+        assert words in str(run["reason"])
+
+    def test_cuda_that_cannot_start_keeps_its_own_words(self) -> None:
+        words = "CUDA cannot use device 1: RuntimeError: Error 802: system not yet initialized"
+        events = sound()
+        events[1] = replaced(events[1], "gpu_identity", result("gpu_identity", "fail", words))
+        judged, _ = judge(ran(events))
+        assert judged["verdict"] == "rejected"
+        assert words in judged["reason"]
+
+    def test_the_container_sees_too_few_devices(self) -> None:
+        events = sound()
+        for said in events:
+            next(event for event in said if event.get("name") == "gpu_identity" and event["event"] == "found")["value"]["device_count"] = 1
+        judged, checks = judge(ran(events))
+        assert judged["verdict"] == "rejected"
+        assert "rank 0 saw 1 in the container" in str(only(checks, "gpu_count")["reason"])
+
+    @pytest.mark.parametrize(
+        ("key", "value", "words"),
+        [
+            ("uuid", "GPU-other", f"uuid is GPU-other, the plan says {uuid_of(1)}"),
+            ("compute_capability", "8.0", "compute_capability is 8.0, the plan says 9.0"),
+        ],
+    )
+    def test_cuda_says_another_gpu(self, key: str, value: str, words: str) -> None:
+        events = sound()
+        next(event for event in events[1] if event.get("name") == "gpu_identity" and event["event"] == "found")["value"][key] = value
+        judged, checks = judge(ran(events))
+        assert judged["verdict"] == "rejected"
+        assert by_name(checks, "gpu_identity")[1]["reason"] == words
+
+    def test_two_ranks_on_one_gpu(self) -> None:
+        events = sound()
+        identity = next(event for event in events[1] if event.get("name") == "gpu_identity" and event["event"] == "found")["value"]
+        identity.update(uuid=uuid_of(0), pci_bus_id=BUS_IDS[0])
+        judged, _ = judge(ran(events))
+        assert judged["verdict"] == "rejected"
+        assert "had the same GPU" in judged["reason"]
+
+    def test_an_old_torch_tells_one_of_the_two(self) -> None:
+        events = sound()
+        for said in events:
+            next(event for event in said if event.get("name") == "gpu_identity" and event["event"] == "found")["value"]["pci_bus_id"] = None
+        assert judge(ran(events))[0]["verdict"] == "accepted"
+        for said in events:
+            next(event for event in said if event.get("name") == "gpu_identity" and event["event"] == "found")["value"]["uuid"] = None
+        judged, checks = judge(ran(events))
+        assert judged["verdict"] == "incomplete"
+        assert by_name(checks, "gpu_identity")[0]["reason"] == "CUDA told neither bus id nor UUID"
+
+    def test_ranks_in_another_order_keep_their_gpus(self) -> None:
+        events = [rank_events(0, WORLD), rank_events(1, WORLD)]
+        first, second = (next(e for e in said if e.get("name") == "gpu_identity" and e["event"] == "found")["value"] for said in events)
+        for key in ("uuid", "pci_bus_id"):
+            first[key], second[key] = second[key], first[key]
+        events[0] = replaced(events[0], "matmul_exact.fp64", result("matmul_exact.fp64", "fail", "wrong"))
+        assert judge(ran(events))[0]["reason"] == f"matmul_exact.fp64 on GPU {BUS_IDS[1]} ({uuid_of(1)}) failed: wrong"
+
+    def test_a_divided_gpu_is_not_called_a_wrong_one(self) -> None:
+        facts = host()
+        facts["nvidia_smi"]["gpus"][0]["mig"]["current"] = "enabled"
+        checks = host_checks(gpus(WORLD), facts, "cuda", DRIVER, {})
+        assert [(check["status"], check["gpu"]) for check in by_name(checks, "gpu_identity")] == [("could_not_run", gpus(1)[0].gpu)]
+        assert not by_name(host_checks(gpus(WORLD), facts, "cpu", DRIVER, {}), "gpu_identity")
+
+
+class TestLimits:
+    @pytest.mark.parametrize(
+        ("change", "words"),
+        [
+            ({"ulimits": {**LIMITS["ulimits"], "memlock": [8388608, 8388608]}}, "memlock is [8388608, 8388608], [-1, -1] was asked for"),
+            ({"ulimits": {**LIMITS["ulimits"], "stack": [8388608, -1]}}, "stack is 8388608 bytes, 67108864 is what"),
+            ({"shm_bytes": 67108864}, "/dev/shm has 67108864 bytes, 1073741824 were asked for"),
+            ({"shm_bytes": None}, "/dev/shm has None bytes"),
+            ({"read_only_root": False}, "the root file system is writable"),
+            ({"read_only_root": None}, "the root file system is writable"),
+            ({"no_new_privs": False}, "no_new_privs is not set"),
+            ({"no_new_privs": None}, "no_new_privs is not set"),
+            ({"interfaces": ["eth0", "lo"]}, "network interfaces are ['eth0', 'lo']"),
+            ({"ulimits": {}}, "memlock is None, [-1, -1] was asked for"),
+        ],
+    )
+    def test_what_was_not_given(self, change: dict[str, Any], words: str) -> None:
+        assert limit_problems(LIMITS, container()) == []
+        assert any(words in problem for problem in limit_problems({**LIMITS, **change}, container()))
+
+    def test_on_gpus_small_limits_are_no_test_even_where_nobody_asked_for_more(self) -> None:
+        small = {**LIMITS, "ulimits": {"memlock": [8388608, 8388608], "stack": [8388608, -1]}, "shm_bytes": 2**26}
+        asked: dict[str, Any] = {"ulimits": [], "shm_size": "64m"}
+        problems = limit_problems(small, container(**asked))
+        assert [problem.split()[0] for problem in problems] == ["memlock", "stack", "/dev/shm"]
+        assert limit_problems(small, container(backend="cpu", **asked)) == []
+
+    def test_ranks_must_agree(self) -> None:
+        events = sound()
+        events[1] = replaced(events[1], "container_limits", {"event": "found", "name": "container_limits", "value": {**LIMITS, "ulimits": {"memlock": [0, 0]}}})
+        check = only(judge(ran(events))[1], "container_limits")
+        assert (check["status"], check["reason"]) == ("could_not_run", "the ranks have different limits")
+
+    @pytest.mark.parametrize(
+        ("text", "parsed"), [("memlock=-1", ("memlock", [-1, -1])), ("nofile=65536:1048576", ("nofile", [65536, 1048576])), ("stack=0", ("stack", [0, 0]))]
+    )
+    def test_ulimits(self, text: str, parsed: tuple[str, list[int]]) -> None:
+        assert parse_ulimit(text) == parsed
+
+    @pytest.mark.parametrize("text", ["memlock", "memlock=", "memlock=unlimited", "=1", "memlock=1:"])
+    def test_what_is_no_ulimit(self, text: str) -> None:
+        with pytest.raises(ValueError, match="is not of the form"):
+            parse_ulimit(text)
+
+    @pytest.mark.parametrize(("text", "size"), [("1g", 2**30), ("64m", 2**26), ("65536", 65536), ("16GB", 2**34), ("512k", 2**19), ("7b", 7)])
+    def test_sizes(self, text: str, size: int) -> None:
+        assert parse_size(text) == size
+
+    @pytest.mark.parametrize("text", ["", "g", "1.5g", "-1", "1x"])
+    def test_what_is_no_size(self, text: str) -> None:
+        with pytest.raises(ValueError, match="is not a number"):
+            parse_size(text)
+
+
+def test_the_lines_of_ranks_may_be_mixed() -> None:
+    transcript = Transcript(RUN, WORLD, clock=lambda: 0.0)
+    for line in all_lines(WORLD):
+        transcript.take(line)
+        transcript.take("NCCL INFO something")
+    outcome = Outcome(container(ranks=WORLD), ChildResult(0, False, 20.0, [], []), transcript)
+    assert judge(outcome)[0]["verdict"] == "accepted"

@@ -1,0 +1,122 @@
+# Copyright: (c) 2026, rackready contributors
+# GNU General Public License v3.0+ (see https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a payload says, for tests that have no torch: the lines of sound ranks, to be bent by the test, and children that print them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_checks import ExpectedGpu
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_payload import REDUCE_ROUNDS, REPEATS, SHAPES, VECTORS
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_run import Container
+
+from tests.unit.hosts import BUS_IDS
+
+RUN = "0123456789ab"
+IMAGE = "registry.example:5000/pytorch@sha256:" + "cd" * 32
+NODES = {f"/dev/nvidia{index}": [195, index] for index in range(8)}
+LIMITS: dict[str, Any] = {
+    "ulimits": {"memlock": [-1, -1], "nofile": [1048576, 1048576], "stack": [67108864, 67108864]},
+    "shm_bytes": 2**30,
+    "read_only_root": True,
+    "no_new_privs": True,
+    "cap_eff": "0000000000000000",
+    "interfaces": ["lo"],
+}
+
+Event = dict[str, Any]
+
+
+def uuid_of(index: int) -> str:
+    """The UUID that tests/unit/hosts.py gives the GPU of this index."""
+    return f"GPU-01000100-0000-0000-0000-{index:012d}"
+
+
+def gpus(count: int = 8, capability: str | None = "9.0") -> list[ExpectedGpu]:
+    return [ExpectedGpu(BUS_IDS[index], "10de:2330", uuid_of(index), "NVIDIA H100 80GB HBM3", capability) for index in range(count)]
+
+
+def container(ranks: int = 2, backend: str = "cuda", **changes: Any) -> Container:
+    made = Container(
+        image=IMAGE,
+        run_id=RUN,
+        payload="/var/lib/rackready/smoke-x/smoke_payload.py",
+        backend=backend,
+        ranks=ranks,
+        dtypes=["fp64", "bf16"],
+        ulimits=["memlock=-1", "stack=67108864"],
+        shm_size="1g",
+        env={},
+        limit_s=100,
+        threads=4,
+    )
+    return made._replace(**changes)
+
+
+def matmul_value(backend: str = "cuda") -> dict[str, Any]:
+    rows, _, columns = SHAPES[backend]
+    return {
+        "shape": list(SHAPES[backend]),
+        "elements": rows * columns,
+        "wrong": 0,
+        "nan": 0,
+        "inf": 0,
+        "first_wrong": None,
+        "repeats": REPEATS[backend],
+    }
+
+
+def reduce_value(world: int, backend: str = "cuda") -> dict[str, Any]:
+    rounds = 2 * len(VECTORS[backend]) * REDUCE_ROUNDS
+    return {"world": world, "rounds": rounds, "elements": 2 * sum(VECTORS[backend]) * REDUCE_ROUNDS, "wrong": 0, "nan": 0, "inf": 0, "first_wrong": None}
+
+
+def rank_events(rank: int, world: int, backend: str = "cuda", dtypes: tuple[str, ...] = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8")) -> list[Event]:
+    """Everything that one sound rank says, in order."""
+    nodes = {**{f"/dev/nvidia{index}": [195, index] for index in range(world)}, "/dev/nvidiactl": [195, 255], "/dev/nvidia-uvm": [511, 0]}
+    identity: Event = {"index": rank, "device_count": world}
+    if backend == "cuda":
+        identity.update(uuid=uuid_of(rank), pci_bus_id=BUS_IDS[rank], name="NVIDIA H100 80GB HBM3", compute_capability="9.0", memory_mib=81082)
+    events: list[Event] = [
+        {"event": "start", "world": world, "pid": 10 + rank},
+        {"event": "found", "name": "container_limits", "value": LIMITS},
+        {"event": "found", "name": "device_nodes", "value": nodes},
+        {"event": "stage", "name": "import_torch"},
+        {"event": "found", "name": "torch", "value": {"torch": "2.11.0", "cuda": "13.0", "nccl": "2.28.9", "arch_list": ["sm_90"]}},
+        {"event": "stage", "name": "gpu_identity"},
+        {"event": "found", "name": "gpu_identity", "value": identity},
+    ]
+    for dtype in dtypes:
+        events.append({"event": "stage", "name": f"matmul_exact.{dtype}"})
+        events.append(result(f"matmul_exact.{dtype}", "pass", None, matmul_value(backend)))
+    events += [
+        {"event": "stage", "name": "wait_for_ranks"},
+        {"event": "stage", "name": "all_reduce_exact"},
+        result("all_reduce_exact", "pass", None, reduce_value(world, backend)),
+        {"event": "stage", "name": "leave"},
+        {"event": "end"},
+    ]
+    return events
+
+
+def result(name: str, status: str, reason: str | None = None, value: Any = None) -> Event:
+    return {"event": "check", "name": name, "status": status, "reason": reason, "value": value, "duration_s": 0.5}
+
+
+def lines(rank: int, events: list[Event], run: str = RUN) -> list[str]:
+    """The events as the payload writes them."""
+    return [json.dumps({"rackready_smoke": 1, "run": run, "rank": rank, "seq": seq, **event}, separators=(",", ":")) for seq, event in enumerate(events)]
+
+
+def all_lines(world: int, backend: str = "cuda") -> list[str]:
+    """The lines of sound ranks, taking turns as those of real ones do."""
+    of_ranks = [lines(rank, rank_events(rank, world, backend)) for rank in range(world)]
+    return [line for turn in zip(*of_ranks, strict=True) for line in turn]
+
+
+def child(script: str) -> list[str]:
+    """A command that runs a Python script as the container's client would run."""
+    return [sys.executable, "-u", "-c", script]
