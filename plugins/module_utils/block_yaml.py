@@ -125,11 +125,11 @@ def _scalar(text: str, number: int) -> Any:
         if match is None:
             raise NotBlockYaml(f"line {number}: a quote that is not closed on its line")
         return match.group(1).replace("''", "'")
-    if text in ("[]", "{}"):
-        return [] if text == "[]" else {}
+    plain = re.split(r"\s+#", text, maxsplit=1)[0]
+    if plain in ("[]", "{}"):
+        return [] if plain == "[]" else {}
     if text[0] in "[{&*!|>%@`,]}" or text in ("-", "?") or text.startswith(("- ", "? ")):
         raise NotBlockYaml(f"line {number}: {text[:40]!r} is not read here")
-    plain = re.split(r"\s+#", text, maxsplit=1)[0]
     if re.search(r":(?:\s|$)", plain):
         raise NotBlockYaml(f"line {number}: a mapping inside a value")
     if plain.lower() in _WORDS:

@@ -25,8 +25,8 @@ COMMAND_LIMIT = 200
 SERVICES = ("nvidia-persistenced", "nv-fabricmanager", "nvidia-imex", "nv-hostengine", "dcgm", "dcgm-exporter", "nvlsm")
 _SERVICE_NAMES = frozenset(name[:15] for name in SERVICES)
 
-_NODE = re.compile(r"(?:.*/)?dev/(nvidia[^/]*(?:/[^/]+)?)")
-_CONTAINER = re.compile(r"(?:^|[/-])([0-9a-f]{64})(?=\.scope$|/|$)")
+_NODE = re.compile(r"(?:/.*)?/dev/(nvidia[^/]*(?:/[^/]+)?)")
+_CONTAINER = re.compile(r"(?:^|[/-])([0-9a-f]{64})(?=\.scope(?:/|$)|/|$)")
 _UNIT = re.compile(r".*\.(?:service|scope)")
 
 

@@ -1,0 +1,185 @@
+# Copyright: (c) 2026, rackready contributors
+# GNU General Public License v3.0+ (see https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""nvidia-smi: recorded outputs, outputs of broken hosts, and arbitrary bytes."""
+
+from __future__ import annotations
+
+import pytest
+from ansible_collections.rackready.gpu.plugins.module_utils.bounded import Result
+from ansible_collections.rackready.gpu.plugins.module_utils.nvidia_smi import GarbledOutput, Query, absent, parse_query
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.unit.hosts import CONVERGED, FIXTURES, Answers, facts_for, smi_query
+
+H200 = (FIXTURES / "h200" / "smi-q.xml").read_bytes()
+# The tables of `nvidia-smi mig -lgi` and the indented lines of `-L`, as NVIDIA's MIG user guide prints them.
+LGI = """\
++-------------------------------------------------------+
+| GPU instances:                                        |
+| GPU   Name             Profile  Instance   Placement  |
+|                          ID       ID       Start:Size |
+|=======================================================|
+|   0  MIG 1g.10gb         19        9          2:1     |
++-------------------------------------------------------+
+|   0  MIG 3g.40gb          9        2          4:4     |
++-------------------------------------------------------+
+|   0  MIG 1g.10gb+me      20       11          0:1     |
++-------------------------------------------------------+
+|   7  MIG 1g.10gb         19        9          2:1     |
++-------------------------------------------------------+
+"""
+LISTING = """\
+GPU 0: NVIDIA H200 (UUID: GPU-11111111-2222-3333-4444-555555555555)
+  MIG 1c.3g.40gb  Device  0: (UUID: MIG-c7384736-a75d-5afc-978f-d2f1294409fd)
+  MIG 1g.10gb     Device  1: (UUID: MIG-a28ad590-3fda-56dd-84fc-0a0b96edc58d)
+GPU 1: NVIDIA H200 (UUID: GPU-22222222-2222-3333-4444-555555555555)
+  MIG 1g.10gb     Device  0: (UUID: MIG-99999999-3fda-56dd-84fc-0a0b96edc58d)
+"""
+
+
+def migged(devices: str) -> bytes:
+    return H200.replace(b"<current_mig>Disabled", b"<current_mig>Enabled").replace(b"\t\t\tNone\n\t\t</mig_devices>", devices.encode() + b"</mig_devices>")
+
+
+def device(index: int, gi: int, ci: int) -> str:
+    return f"<mig_device><index>{index}</index><gpu_instance_id>{gi}</gpu_instance_id><compute_instance_id>{ci}</compute_instance_id></mig_device>"
+
+
+def test_recorded_h200() -> None:
+    assert parse_query(H200) == {
+        "driver_version": "580.159.04",
+        "cuda_version": "13.0",
+        "gpus": [
+            {
+                "index": 0,
+                "uuid": "GPU-11111111-2222-3333-4444-555555555555",
+                "pci_bus_id": "0000:00:06.0",
+                "name": "NVIDIA H200",
+                "serial": "1650000000001",
+                "memory_mib": 143771,
+                "persistence": True,
+                "compute_mode": "Default",
+                "mig": {"current": "disabled", "pending": "disabled", "instances": []},
+                "fabric": {"state": None, "status": None},
+                "ecc": {"volatile_uncorrectable": 0, "aggregate_uncorrectable": 0},
+                "remapped_rows": {"pending": False, "failure": False},
+                "recovery_action": "None",
+                "processes": [],
+            }
+        ],
+    }
+
+
+def test_mig_devices_get_their_names_and_places_from_the_other_two_calls() -> None:
+    [gpu] = parse_query(migged(device(0, 2, 0) + device(1, 9, 0)), LISTING, LGI)["gpus"]
+    assert gpu["mig"] == {
+        "current": "enabled",
+        "pending": "disabled",
+        "instances": [
+            {"profile": "1c.3g.40gb", "gi": 2, "ci": 0, "placement_start": 4, "uuid": "MIG-c7384736-a75d-5afc-978f-d2f1294409fd"},
+            {"profile": "1g.10gb", "gi": 9, "ci": 0, "placement_start": 2, "uuid": "MIG-a28ad590-3fda-56dd-84fc-0a0b96edc58d"},
+            {"profile": "1g.10gb+me", "gi": 11, "ci": None, "placement_start": 0, "uuid": None},  # half made: no compute instance
+        ],
+    }
+
+
+def test_mig_without_the_other_two_calls() -> None:
+    [gpu] = parse_query(migged(device(0, 2, 0)))["gpus"]
+    assert gpu["mig"]["instances"] == [{"profile": None, "gi": 2, "ci": 0, "placement_start": None, "uuid": None}]
+
+
+def test_errors_processes_and_fabric() -> None:
+    process = b"<processes><process_info><pid>4711</pid><type>C</type><process_name>python3</process_name><used_memory>1024 MiB</used_memory></process_info></processes>"
+    changed = (
+        H200.replace(b"<dram_uncorrectable>0", b"<dram_uncorrectable>2", 1)
+        .replace(b"<sram_uncorrectable_parity>0", b"<sram_uncorrectable_parity>1", 1)
+        .replace(b"<remapped_row_pending>No", b"<remapped_row_pending>Yes")
+        .replace(b"<state>N/A", b"<state>In Progress")
+        .replace(b"<gpu_recovery_action>None", b"<gpu_recovery_action>Reset")
+        .replace(b"<processes>\n\t\t</processes>", process)
+    )
+    [gpu] = parse_query(changed)["gpus"]
+    assert gpu["ecc"] == {"volatile_uncorrectable": 3, "aggregate_uncorrectable": 0}
+    assert gpu["remapped_rows"] == {"pending": True, "failure": False}
+    assert gpu["fabric"] == {"state": "In Progress", "status": None}
+    assert gpu["recovery_action"] == "Reset"
+    assert gpu["processes"] == [{"pid": 4711, "name": "python3", "memory_mib": 1024}]
+
+
+def test_card_without_ecc_remapping_mig_or_fabric() -> None:
+    minimal = b'<nvidia_smi_log><driver_version>535.1</driver_version><gpu id="0000:03:00.0"><uuid>[Unknown Error]</uuid><mig_mode>N/A</mig_mode></gpu></nvidia_smi_log>'
+    [gpu] = parse_query(minimal)["gpus"]
+    assert gpu["mig"] == {"current": "unsupported", "pending": "unsupported", "instances": []}
+    assert gpu["ecc"] == {"volatile_uncorrectable": None, "aggregate_uncorrectable": None}
+    assert gpu["remapped_rows"] == {"pending": None, "failure": None}
+    assert [gpu[name] for name in ("uuid", "name", "memory_mib", "persistence", "recovery_action")] == [None] * 5
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (b"", "no element"),
+        (b"Unable to determine the device handle for GPU0000:1A:00.0: Unknown Error\n", "syntax error"),
+        (H200[: len(H200) // 2], "no element found|unclosed|mismatched"),
+        (b"<html/>", "outermost element is html"),
+        (b"<nvidia_smi_log/>", "no driver version"),
+        (b"<nvidia_smi_log><driver_version>580</driver_version><gpu id='GPU is lost'/></nvidia_smi_log>", "GPU 0 is not a PCI address"),
+        (migged("<mig_device/>"), "no GPU instance id"),
+        (b"<?xml version='1.0' encoding='klingon'?><nvidia_smi_log/>", "klingon|encoding"),
+    ],
+)
+def test_garbled(data: bytes, why: str) -> None:
+    with pytest.raises(GarbledOutput, match=why):
+        parse_query(data)
+
+
+@given(st.binary(), st.text(), st.text())
+def test_arbitrary_bytes_are_garbled_and_nothing_else(data: bytes, listing: str, instances: str) -> None:
+    with pytest.raises(GarbledOutput):
+        parse_query(data, listing, instances)
+
+
+@given(st.integers(0, len(H200) - 1), st.binary(max_size=30), st.integers(0, 2000), st.text(), st.text())
+def test_damaged_output_is_read_or_garbled(at: int, inserted: bytes, removed: int, listing: str, instances: str) -> None:
+    damaged = H200[:at] + inserted + H200[at + removed :]
+    try:
+        found = parse_query(damaged, listing + LISTING, instances + LGI)
+    except GarbledOutput:
+        return
+    assert set(found) == {"driver_version", "cuda_version", "gpus"}
+
+
+def ask(*answers: tuple[str, Result | str], loaded: bool = True) -> dict[str, object]:
+    commands = Answers()
+    for begin, answer in answers:
+        commands[begin] = answer
+    return Query(commands, 15, loaded).facts()
+
+
+def test_not_installed() -> None:
+    assert ask() == absent()
+    assert absent()["state"] == "absent"
+
+
+def test_output_before_a_failure_is_kept() -> None:
+    found = ask(("nvidia-smi -q -x", Result(15, H200, b"GPU 0000:1B:00.0: GPU is lost. Reboot the system to recover this GPU\n", 1.5)))
+    assert (found["state"], found["seconds"], found["driver_version"]) == ("failed", 1.5, "580.159.04")
+    assert str(found["error"]).startswith("nvidia-smi exited 15: GPU 0000:1B:00.0: GPU is lost")
+
+
+def test_hang_in_the_second_question_is_a_hang() -> None:
+    query = Result(0, migged(device(0, 2, 0)), b"", 1.0)
+    found = ask(
+        ("nvidia-smi -q -x", query),
+        ("nvidia-smi -L", LISTING),
+        ("nvidia-smi mig -lgi", Result(None, b"", b"", 14.0, "did not end within 14 s and was given up")),
+    )
+    assert found["state"] == "hung"
+    assert found["error"] == "nvidia-smi mig -lgi did not end within 14 s and was given up"
+
+
+def test_rendered_board_reads_back() -> None:
+    smi = facts_for(**CONVERGED)["nvidia_smi"]
+    assert parse_query(smi_query(smi))["gpus"] == smi["gpus"]
