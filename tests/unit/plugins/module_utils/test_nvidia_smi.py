@@ -91,7 +91,8 @@ def test_mig_without_the_other_two_calls() -> None:
 
 
 def test_errors_processes_and_fabric() -> None:
-    process = b"<processes><process_info><pid>4711</pid><type>C</type><process_name>python3</process_name><used_memory>1024 MiB</used_memory></process_info></processes>"
+    details = b"<pid>4711</pid><type>C</type><process_name>python3</process_name><used_memory>1024 MiB</used_memory>"
+    process = b"<processes><process_info>" + details + b"</process_info></processes>"
     changed = (
         H200.replace(b"<dram_uncorrectable>0", b"<dram_uncorrectable>2", 1)
         .replace(b"<sram_uncorrectable_parity>0", b"<sram_uncorrectable_parity>1", 1)
@@ -109,8 +110,8 @@ def test_errors_processes_and_fabric() -> None:
 
 
 def test_card_without_ecc_remapping_mig_or_fabric() -> None:
-    minimal = b'<nvidia_smi_log><driver_version>535.1</driver_version><gpu id="0000:03:00.0"><uuid>[Unknown Error]</uuid><mig_mode>N/A</mig_mode></gpu></nvidia_smi_log>'
-    [gpu] = parse_query(minimal)["gpus"]
+    card = b'<gpu id="0000:03:00.0"><uuid>[Unknown Error]</uuid><mig_mode>N/A</mig_mode></gpu>'
+    [gpu] = parse_query(b"<nvidia_smi_log><driver_version>535.1</driver_version>" + card + b"</nvidia_smi_log>")["gpus"]
     assert gpu["mig"] == {"current": "unsupported", "pending": "unsupported", "instances": []}
     assert gpu["ecc"] == {"volatile_uncorrectable": None, "aggregate_uncorrectable": None}
     assert gpu["remapped_rows"] == {"pending": None, "failure": None}

@@ -19,7 +19,7 @@ from ansible_collections.rackready.gpu.plugins.module_utils.units import UnitsEr
 from ansible_collections.rackready.gpu.plugins.modules import gpu_host_facts
 from jsonschema import Draft202012Validator
 
-from tests.unit.hosts import facts_for
+from tests.unit.hosts import Facts, facts_for
 
 SCHEMA = json.loads((Path(__file__).parents[4] / "plugins/plugin_utils/schemas/facts.schema.json").read_text())
 
@@ -35,7 +35,12 @@ def run(capsys: pytest.CaptureFixture[str], arguments: dict[str, Any]) -> dict[s
 def test_facts_come_back_and_nothing_changes(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], check_mode: bool) -> None:
     limits: list[float] = []
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    monkeypatch.setattr(gpu_host_facts, "gather", lambda limit: limits.append(limit) or facts_for())
+
+    def gather(limit: float) -> Facts:
+        limits.append(limit)
+        return facts_for()
+
+    monkeypatch.setattr(gpu_host_facts, "gather", gather)
     answer = run(capsys, {"smi_timeout": 60, "_ansible_check_mode": check_mode})
     assert answer["ansible_facts"] == {"gpu_host": facts_for()}
     assert (answer["changed"], limits) == (False, [60])
