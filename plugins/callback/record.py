@@ -192,7 +192,7 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]  # ansible-core has no
         # A result is copied into native types when it is first asked for: only where something is taken from it.
         content = result.result if needs_result(kind, action, changed) else {}
         log = self._log(name)
-        log.add(TaskEvent(kind, action, role, str(result.task_fields.get("name") or self._task_name(task)), datetime.now(UTC), changed, content))
+        log.add(TaskEvent(kind, action, role, result.task_name.rpartition(f"{role} : ")[2] if role else result.task_name, datetime.now(UTC), changed, content))
         self._last_play[name] = self._play_number
         self._pending.add(name)
         if kind in ("failed", "unreachable") and (task.any_errors_fatal or task.run_once):

@@ -224,7 +224,7 @@ def message_of(result: Mapping[str, Any]) -> str:
         lines = [line.strip() for line in str(result.get(stream) or "").splitlines() if line.strip()]
         if lines:
             tail = " / ".join(lines[-3:])
-            message = message if tail in message else f"{message}: {tail}".lstrip(": ")
+            message = message if tail in message else f"{message.rstrip('.')}: {tail}".lstrip(": ")
             break
     return _cut(message or "the task gave no message", MESSAGE_LIMIT)
 
