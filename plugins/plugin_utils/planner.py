@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ansible_collections.rackready.gpu.plugins.plugin_utils import apt_sources
 from ansible_collections.rackready.gpu.plugins.plugin_utils.areas import (
     docker,
     host_tuning,
@@ -46,6 +47,10 @@ def make_plan(host: str, facts: Facts, request: Request, catalog: Catalog) -> di
     for area in planned.values():
         refusals += area.refusals
         warnings += area.warnings
+    sources = _sources(context, planned)
+    unasked = [name for area in planned.values() if not area.converged for name in area.archive_packages]
+    if unasked and not any(entry["name"] == context.distribution for entry in sources["repositories"]):
+        warnings.append(f"/etc/apt has no HTTP source of {context.distribution}: whether {', '.join(unasked)} can be installed is not known beforehand.")
     done = bool(planned) and all(area.converged for name, area in planned.items() if name != "smoke_test")
     image = planned.get("pytorch_image")
     return {
@@ -59,7 +64,7 @@ def make_plan(host: str, facts: Facts, request: Request, catalog: Catalog) -> di
         "refusals": _once(refusals),
         "download_mib": image.desired["size_mib"] if image and image.desired and not image.converged else None,
         "areas": {name: area.as_dict() for name, area in planned.items()},
-        "sources": _sources(context, planned),
+        "sources": sources,
     }
 
 
@@ -184,4 +189,30 @@ def _sources(context: Context, planned: Mapping[str, AreaPlan]) -> dict[str, Any
                 repositories.append({**question, "packages": dict(question["packages"])})
             else:
                 same["packages"].update(question["packages"])
-    return {"repositories": repositories, "images": images}
+    return {"repositories": [*repositories, *_archive(context, planned)], "images": images}
+
+
+def _archive(context: Context, planned: Mapping[str, AreaPlan]) -> list[dict[str, Any]]:
+    """The distribution's own repositories as the host has them, for packages that must come from there: one source with several addresses."""
+    names = [name for area in planned.values() if not area.converged for name in area.archive_packages]
+    if not names:
+        return []
+    known = context.catalog.distributions[context.distribution]
+    kernel = context.facts["kernel"]["release"]
+    hint = (
+        f"the archive has moved on from the running kernel {kernel} or a suite is missing in /etc/apt; install and boot the newest kernel first"
+        if known["headers"].format(kernel=kernel) in names
+        else "add the missing suite or component to /etc/apt"
+    )
+    return [
+        {
+            "name": context.distribution,
+            "url": source.uri,
+            "suites": list(source.suites),
+            "components": list(source.components),
+            "architecture": known["architectures"][context.architecture],
+            "packages": dict.fromkeys(names),
+            "hint": hint,
+        }
+        for source in apt_sources.of_distribution(context.facts["files"], known["codename"])
+    ]

@@ -68,6 +68,8 @@ class AreaPlan:
     refusals: list[str] = field(default_factory=list)
     repositories: list[dict[str, Any]] = field(default_factory=list)
     images: list[dict[str, Any]] = field(default_factory=list)
+    archive_packages: list[str] = field(default_factory=list)
+    """Packages that come from the distribution's own archive and are not installed yet."""
     reboot: bool = False
     drain: bool = False
 
@@ -162,8 +164,21 @@ class Context:
         return repository(self.catalog, self.request, name, self.distribution, self.architecture)
 
     def locked_repository(self, name: str) -> Mapping[str, Any] | None:
-        """What the lock says of a repository for this distribution and architecture."""
+        """What the lock says of a repository as this host sees it; None when it has nothing, or is about another address."""
+        entry, here = self._lock_entry(name), self.repository(name)
+        return entry if entry is not None and here is not None and entry["url"] == here.url else None
+
+    def _lock_entry(self, name: str) -> Mapping[str, Any] | None:
         return ((self.lock or {}).get("repositories") or {}).get(f"{name}/{self.distribution}/{self.architecture}")
+
+    def unlocked(self, name: str, why: str) -> str:
+        """The refusal that the lock has nothing for a repository of this host."""
+        entry = self._lock_entry(name)
+        if entry is None:
+            return refusal(f"The lock has no packages of {name} for {self.distribution} on {self.architecture}", why, PIN_REMEDY)
+        here = self.repository(name)
+        address = here.url if here else "another address"
+        return refusal(f"The lock was written for {name} at {entry['url']} and this host uses {address}", "its key and versions may be other ones", PIN_REMEDY)
 
     # --- versions that several areas need
 

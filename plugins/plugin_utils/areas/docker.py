@@ -93,6 +93,7 @@ def plan(context: Context) -> AreaPlan:
             Reason(f"toolkit {context.toolkit_version} writes a CDI specification that Docker reads from {context.docker_minimum} on", "nct-docs"),
         ],
         repositories=questions,
+        archive_packages=[name for name in packages if context.installed(name) is None] if source == "distribution" else [],
     )
     area.actions = [
         *file_actions(context, specs),
@@ -145,8 +146,7 @@ def _packages(context: Context, source: str) -> tuple[dict[str, str | None], lis
         return dict.fromkeys(names), [], [], []  # it serves: no reason to touch the engine under its containers
     repository, locked = context.repository(entry["repository"]), context.locked_repository(entry["repository"])
     if repository is None or locked is None:
-        what = f"The lock has no packages of {entry['repository']} for {context.distribution} on {context.architecture}"
-        return {}, [], [], [refusal(what, "Docker cannot be installed at a known version", PIN_REMEDY)]
+        return {}, [], [], [context.unlocked(entry["repository"], "Docker cannot be installed at a known version")]
     packages: dict[str, str | None] = {name: deb_version.newest(locked["packages"][name]) if locked["packages"].get(name) else None for name in names}
     missing = [name for name, version in packages.items() if version is None]
     if missing:

@@ -40,9 +40,7 @@ def plan(context: Context) -> AreaPlan:
             ]
         )
     if locked is None:
-        return AreaPlan(
-            refusals=[*refusals, refusal(f"The lock has no packages of {table['repository']} for {where}", "no exact toolkit version is known", PIN_REMEDY)]
-        )
+        return AreaPlan(refusals=[*refusals, context.unlocked(table["repository"], "no exact toolkit version is known")])
     rule = VersionRule(exact=version)
     packages = {name: rule.newest_package(locked["packages"].get(name, [])) for name in table["packages"][context.manager]}
     missing = [name for name, found in packages.items() if found is None]

@@ -110,6 +110,7 @@ def plan(context: Context) -> AreaPlan:
         reasons=_reasons(context, version),
         warnings=[*unverified(f"The list of driver packages for {context.manager}", table)],
         repositories=[repository.question(packages)],
+        archive_packages=[] if context.facts["kernel"]["headers"] else [headers],
     )
     area.actions = [
         *file_actions(context, files),
@@ -153,14 +154,11 @@ def _pin(globs: list[str], version: str) -> FileSpec:
 
 
 def _unlocked(context: Context, locked: Mapping[str, Any] | None) -> str:
-    name = context.driver_packages[0]
-    repository = context.catalog.drivers["packages"][context.manager]["repository"]
     if locked is None:
-        what = f"The lock has no packages of {repository} for {context.distribution} on {context.architecture}"
-    else:
-        known = ", ".join(locked["packages"].get(name, [])) or "none"
-        what = f"The lock has no {name} that is {context.driver_rule} (it has {known})"
-    return refusal(what, "no exact driver version is known", PIN_REMEDY)
+        return context.unlocked(context.catalog.drivers["packages"][context.manager]["repository"], "no exact driver version is known")
+    name = context.driver_packages[0]
+    known = ", ".join(locked["packages"].get(name, [])) or "none"
+    return refusal(f"The lock has no {name} that is {context.driver_rule} (it has {known})", "no exact driver version is known", PIN_REMEDY)
 
 
 def _reasons(context: Context, version: str) -> list[Reason]:

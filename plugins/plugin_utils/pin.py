@@ -1,0 +1,173 @@
+# Copyright: (c) 2026, rackready contributors
+# GNU General Public License v3.0+ (see https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The lock: what a fleet asks for, turned into questions, and the answers turned into exact versions and digests. Pure; stack_sources does the asking."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+from ansible_collections.rackready.gpu.plugins.plugin_utils.catalog_loader import Catalog
+from ansible_collections.rackready.gpu.plugins.plugin_utils.planning import (
+    Repository,
+    VersionRule,
+    driver_rule,
+    full_reference,
+    repository,
+    split_reference,
+)
+from ansible_collections.rackready.gpu.plugins.plugin_utils.request import Request
+
+HEADER = """\
+---
+# Written by playbooks/pin.yml: what tags and version rules meant at that time. Do not edit; keep it under version control.
+"""
+
+
+@dataclass
+class Need:
+    """One repository of the fleet and the rules for its packages; several releases give several rules for one package."""
+
+    repository: Repository
+    rules: dict[str, set[VersionRule]] = field(default_factory=dict)
+
+
+@dataclass
+class Needs:
+    """Everything that a fleet asks for. Repositories by their key in the lock, images by reference as asked for."""
+
+    repositories: dict[str, Need] = field(default_factory=dict)
+    images: dict[str, str] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+
+    def add(self, host: str, request: Request, catalog: Catalog, cell: str) -> None:
+        """Add what one host asks for; ``cell`` is its ``distribution/architecture``."""
+        distribution, _slash, architecture = cell.partition("/")
+        known = catalog.distributions.get(distribution)
+        if known is None or architecture not in known["architectures"]:
+            names = ", ".join(f"{name}/{arch}" for name, entry in catalog.distributions.items() for arch in entry["architectures"])
+            self.problems.append(f"{host}: {cell} is not supported, so nothing can be locked for it: use one of {names}.")
+            return
+        release = catalog.releases[request.release]
+        manager = known["package_manager"]
+        # Every flavour and fabric: which of them a host needs is known only once it stands in the rack.
+        drivers = catalog.drivers["packages"][manager]
+        rule = driver_rule(request, release)
+        wanted = {(drivers["repository"], name): rule for names in drivers["flavours"].values() for name in names}
+        for fabric in catalog.fabrics.values():
+            for name, entry in fabric["packages"].items():
+                if entry["repository"] is not None:
+                    wanted[entry["repository"], name] = rule if entry["version"] == "driver" else VersionRule()
+        toolkit = VersionRule(exact=request.toolkit_version or str(release["container_toolkit"]["version"]))
+        for name in catalog.toolkit["packages"][manager]:
+            wanted[catalog.toolkit["repository"], name] = toolkit
+        if request.docker_source == "docker" or distribution not in catalog.docker["distribution"]:
+            for name in catalog.docker["docker"]["packages"][manager]:
+                wanted[catalog.docker["docker"]["repository"], name] = VersionRule()
+        for (name, package), package_rule in wanted.items():
+            place = repository(catalog, request, name, distribution, architecture)
+            if place is None:
+                self.problems.append(f"{host}: the repository {name} has nothing known for {cell}, so {package} cannot be locked.")
+                continue
+            need = self.repositories.setdefault(f"{name}/{cell}", Need(place))
+            if need.repository != place:
+                self.problems.append(
+                    f"{host}: {name} is at {place.url} here and at {need.repository.url} for another host: set one rackready_mirror for the fleet."
+                )
+            need.rules.setdefault(package, set()).add(package_rule)
+        reference = full_reference(request.image_ref or str(release["image"]))
+        taken = split_reference(reference)
+        mirror = request.mirror_images.get(taken.registry, taken.registry)
+        suffix = reference[len(taken.name) :]
+        self.images[reference] = f"{mirror}/{taken.repository}{suffix}"
+
+    def questions(self, catalog: Catalog) -> dict[str, Any]:
+        """Options for stack_sources. No version is demanded here: which one fits is decided from the answer."""
+        return {
+            "repositories": [
+                {
+                    **need.repository.question(dict.fromkeys(name for name in sorted(need.rules) if not _optional(catalog, name))),
+                    "optional": [name for name in sorted(need.rules) if _optional(catalog, name)],
+                    "name": key,
+                    "key_url": need.repository.key_url,
+                    "fingerprint": need.repository.fingerprint,
+                }
+                for key, need in sorted(self.repositories.items())
+            ],
+            "images": [{"ref": ref} for ref in sorted(set(self.images.values()))],
+        }
+
+
+def lock(needs: Needs, catalog: Catalog, answers: Mapping[str, Any], written_at: str) -> tuple[dict[str, Any], list[str]]:
+    """The lock, and problems: rules that no version fits. Raises nothing; a lock with problems must not be written."""
+    problems: list[str] = []
+    repositories: dict[str, Any] = {}
+    told = {entry["name"]: entry for entry in answers["repositories"]}
+    for key, need in sorted(needs.repositories.items()):
+        answer = told[key]
+        packages = {}
+        for package in sorted(need.rules):
+            versions, missing = _choose(need.rules[package], answer["packages"].get(package, []))
+            if versions:
+                packages[package] = versions
+            for rule in missing:
+                if _optional(catalog, package):
+                    continue
+                has = answer["packages"].get(package) or []
+                known = f"its newest is {has[-1]}" if has else "it has none"
+                problems.append(f"{need.repository.url} has no {package} that is {rule} ({known}): check release and overrides, or the mirror.")
+        repositories[key] = {"url": need.repository.url, "key": answer["key"], "key_sha256": answer["key_sha256"], "packages": packages}
+    images = {}
+    resolved = {entry["ref"]: entry for entry in answers["images"]}
+    for asked, ref in sorted(needs.images.items()):
+        entry = resolved[ref]
+        images[asked] = {"index": entry["index"], "platforms": {name: entry["platforms"][name] for name in sorted(entry["platforms"])}}
+    return {"schema": 1, "written_at": written_at, "images": images, "repositories": repositories}, problems
+
+
+def _choose(rules: Iterable[VersionRule], versions: list[str]) -> tuple[list[str], list[VersionRule]]:
+    """The newest version for each rule, and the rules that no version fits."""
+    chosen, missing = [], []
+    for rule in sorted(rules, key=str):
+        newest = rule.newest_package(versions)
+        if newest is None:
+            missing.append(rule)
+        else:
+            chosen.append(newest)
+    return [version for version in versions if version in chosen], missing
+
+
+def _optional(catalog: Catalog, package: str) -> bool:
+    """Packages that not every host needs: the other flavour's kernel modules, parts of fabrics. A plan that needs one which is not locked refuses."""
+    drivers = catalog.drivers["packages"].values()
+    common = {name for table in drivers for name in table["flavours"]["open"]}
+    flavours = {name for table in drivers for names in table["flavours"].values() for name in names}
+    fabrics = {name for fabric in catalog.fabrics.values() for name in fabric["packages"]}
+    return package in (flavours - common) | fabrics
+
+
+def same(old: Mapping[str, Any] | None, new: Mapping[str, Any]) -> bool:
+    """Whether two locks say the same, the time of writing aside."""
+    return old is not None and {**old, "written_at": ""} == {**new, "written_at": ""}
+
+
+def render(content: Mapping[str, Any]) -> str:
+    """The lock as the text of a variables file."""
+    return HEADER + yaml.dump({"rackready_lock": dict(content)}, Dumper=_Dumper, sort_keys=False, width=200)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Keys as readable blocks, no references between equal parts."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+
+
+_Dumper.add_representer(str, _text)
