@@ -67,6 +67,7 @@ def _ask(docker: dict[str, Any], commands: Commands) -> None:
     if client is None:
         docker["api_error"] = "the engine runs, but its command line client is not installed"
         return
+    # --all: Docker 29 lists an image without a tag, as one that was pulled by digest is, only then.
     images = "{{.Repository}}\t{{.Digest}}\t{{.ID}}"
     questions = (["info", "--format", "{{json .}}"], ["ps", "--quiet", "--no-trunc"], ["image", "ls", "--all", "--digests", "--no-trunc", "--format", images])
     children = [commands.start([client, *question], TIMEOUT_S, _ENVIRONMENT) for question in questions]

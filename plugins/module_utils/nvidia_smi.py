@@ -24,6 +24,7 @@ _NO_VALUE = frozenset(["", "n/a", "[n/a]", "unknown error", "[unknown error]", "
 _NUMBER = re.compile(r"[0-9]{1,15}")
 _LIST_GPU = re.compile(r"GPU [0-9]+: .*\(UUID: (GPU-[0-9A-Za-z-]+)\)")
 _LIST_MIG = re.compile(r"\s+MIG (\S+)\s+Device\s+([0-9]{1,4}): \(UUID: (MIG-[0-9A-Za-z/-]+)\)")
+_NO_INSTANCES = "No GPU instances found"
 _LIST_INSTANCE = re.compile(r"\|\s+([0-9]{1,4})\s+MIG (\S+)\s+[0-9]{1,4}\s+([0-9]{1,4})\s+([0-9]{1,4}):[0-9]{1,4}\s+\|")
 
 
@@ -79,7 +80,9 @@ class Query:
         asked = [(arguments, self._commands.start([self._tool, *arguments], max(left, 1.0))) for arguments in (["-L"], ["mig", "-lgi"])]
         for arguments, child in asked:
             result = child.finish()
-            complaint = result.complaint(" ".join(["nvidia-smi", *arguments]))
+            # An enabled GPU without instances is an answer, whatever the exit status says.
+            empty = result.problem is None and _NO_INSTANCES in result.text
+            complaint = None if empty else result.complaint(" ".join(["nvidia-smi", *arguments]))
             texts.append(result.text)
             if complaint is not None:
                 failure = {"state": "failed" if result.problem is None else "hung", "error": complaint}

@@ -599,7 +599,7 @@ class Answers(Commands):
     def find(self, name: str) -> str | None:
         return f"/usr/bin/{name}" if any(begin.split()[0] == name for begin in self.answers) else None
 
-    def start(self, argv: list[str], timeout: float, env: dict[str, str] | None = None) -> Answer:
+    def start(self, argv: list[str], timeout: float, env: dict[str, str] | None = None) -> Child:
         line = " ".join([argv[0].rpartition("/")[2], *argv[1:]])
         matching = [answer for begin, answer in self.answers.items() if line.startswith(begin)]
         assert matching, f"nobody expected {line}"

@@ -6,15 +6,16 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.rackready.gpu.plugins.module_utils.bounded import Result
+from ansible_collections.rackready.gpu.plugins.module_utils.bounded import Child, Result
 from ansible_collections.rackready.gpu.plugins.module_utils.units import UnitsError
 from jsonschema import Draft202012Validator
 
-from tests.unit.hosts import CONVERGED, DRIVER, FIXTURES, Facts, Host, facts_for
+from tests.unit.hosts import CONVERGED, DRIVER, FIXTURES, Answers, Facts, Host, facts_for
 
 SCHEMA = json.loads((Path(__file__).parents[4] / "plugins/plugin_utils/schemas/facts.schema.json").read_text())
 VALIDATOR = Draft202012Validator(SCHEMA)
@@ -92,6 +93,32 @@ def test_contract_is_strict() -> None:
             target = target[step]
         target["surprise"] = 1
         assert not VALIDATOR.is_valid(broken), path
+
+
+class WedgedDriver(Answers):
+    """Recorded answers, but nvidia-smi is a real command that hangs and ignores a polite end."""
+
+    def __init__(self, others: Answers) -> None:
+        self.answers = others.answers
+
+    def start(self, argv: list[str], timeout: float, env: dict[str, str] | None = None) -> Child:
+        if argv[0].endswith("nvidia-smi"):
+            return Child(["/bin/sh", "-c", "trap '' TERM HUP INT; while :; do sleep 60; done"], timeout, env)
+        return super().start(argv, timeout, env)
+
+
+def test_wedged_nvidia_smi_costs_its_limit_and_nothing_else(tmp_path: Path) -> None:
+    host = Host(**CONVERGED)
+    tree = host.tree(tmp_path)
+    tree.commands = WedgedDriver(tree.commands)
+    started = time.monotonic()
+    collected = tree.gather(smi_timeout=1)
+    assert time.monotonic() - started < 2.5
+    VALIDATOR.validate(collected)
+    assert collected["nvidia_smi"]["state"] == "hung"
+    assert collected["nvidia_smi"]["error"] == "nvidia-smi did not end within 1 s and was given up"
+    silent = {**collected, "nvidia_smi": host.facts()["nvidia_smi"]}
+    assert comparable(silent) == comparable(host.facts())
 
 
 def test_nvidia_smi_is_not_asked_while_the_module_is_out(tmp_path: Path) -> None:

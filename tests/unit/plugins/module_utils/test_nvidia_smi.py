@@ -181,6 +181,12 @@ def test_hang_in_the_second_question_is_a_hang() -> None:
     assert found["error"] == "nvidia-smi mig -lgi did not end within 14 s and was given up"
 
 
+def test_enabled_gpu_without_instances_is_an_answer() -> None:
+    nothing = Result(6, b"No GPU instances found: Not Found\n", b"", 0.1)
+    found = ask(("nvidia-smi -q -x", Result(0, migged("None"), b"", 1.0)), ("nvidia-smi -L", LISTING), ("nvidia-smi mig -lgi", nothing))
+    assert (found["state"], found["error"]) == ("ok", None)
+
+
 def test_rendered_board_reads_back() -> None:
     smi = facts_for(**CONVERGED)["nvidia_smi"]
     assert parse_query(smi_query(smi))["gpus"] == smi["gpus"]
