@@ -217,7 +217,7 @@ STAMP = {
     "mig": {"type": "raw"},
     "tier": {"type": "str", "required": True},
 }
-ARGUMENTS = {
+ARGUMENTS: dict[str, dict[str, Any]] = {
     "image": {"type": "str", "required": True},
     "backend": {"type": "str", "choices": ["cuda", "cpu"], "default": "cuda"},
     "tier": {"type": "str", "choices": ["quick", "accept", "burn"], "default": "quick"},

@@ -1,0 +1,306 @@
+# Copyright: (c) 2026, rackready contributors
+# GNU General Public License v3.0+ (see https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The whole smoke test on a double of a host: what starts a container, what does not, and what becomes of the stamp."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import stat
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from ansible_collections.rackready.gpu.plugins.module_utils import smoke_payload, smoke_test
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_checks import Outcome
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_run import ChildResult, Container, Transcript, build_command
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_test import Machine, Request, RequestError, payload_source, run_test
+
+from tests.unit.hosts import BUS_IDS, CONVERGED, DRIVER, facts_for
+from tests.unit.smoke_fakes import IMAGE, RUN, Event, lines, rank_events, result, uuid_of
+
+SCHEMAS = Path(__file__).parents[4] / "plugins/plugin_utils/schemas"
+WORLD = 2
+DIGEST = IMAGE.partition("@")[2]
+STAMP = {"release": "2026.11-longterm", "image_digest": DIGEST, "driver": DRIVER, "gpus": [uuid_of(0), uuid_of(1)], "mig": "off", "tier": "quick"}
+OLD = {**STAMP, "schema": 1, "verdict": "accepted", "time": "2026-11-01T00:00:00Z"}
+
+
+def request(**changes: Any) -> Request:
+    made = Request(
+        image=IMAGE,
+        backend="cuda",
+        tier="quick",
+        gpus=[{"pci_bus_id": bus_id, "pci_id": "10de:2330", "compute_capability": "9.0"} for bus_id in BUS_IDS[:WORLD]],
+        ulimits=["memlock=-1", "stack=67108864"],
+        shm_size="1g",
+        env={},
+        not_applicable={},
+        degraded="accept",
+        stamp=STAMP,
+        timeout=300,
+    )
+    return made._replace(**changes)
+
+
+class Host:
+    """A double of a host: what it is, what its container says, and what was done to it."""
+
+    def __init__(self, tmp_path: Path, facts: list[dict[str, Any]] | None = None, events: list[list[Event]] | None = None, **child: Any) -> None:
+        self.state_dir = tmp_path / "rackready"
+        self.facts = facts or [facts_for(**{**CONVERGED, "gpus": WORLD})]
+        self.events = events
+        self.child = child
+        self.now = 1000.0
+        self.asked: list[list[str]] = []
+        self.containers: list[Container] = []
+        self.payloads: list[tuple[str, int]] = []
+        self.leftovers = ""
+        self.engine_error: str | None = None
+
+    def machine(self) -> Machine:
+        return Machine(
+            gather=self.gather,
+            run=self.run,
+            run_container=self.run_container,
+            sleep=self.sleep,
+            monotonic=lambda: self.now,
+            utc=lambda: "2026-12-01T04:00:00Z",
+            run_id=lambda: RUN,
+            state_dir=self.state_dir,
+        )
+
+    def gather(self) -> dict[str, Any]:
+        return self.facts.pop(0) if len(self.facts) > 1 else self.facts[0]
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+    def run(self, command: Sequence[str], limit_s: float) -> tuple[int | None, str, str]:
+        self.asked.append(list(command))
+        if self.engine_error:
+            return None, "", self.engine_error
+        return 0, self.leftovers if command[1] == "ps" else "", ""
+
+    def run_container(self, container: Container) -> Outcome:
+        self.containers.append(container)
+        payload = Path(container.payload)
+        self.payloads.append((payload.read_text(encoding="utf-8"), stat.S_IMODE(payload.stat().st_mode)))
+        assert stat.S_IMODE(payload.parent.stat().st_mode) == 0o700
+        transcript = Transcript(container.run_id, container.ranks, clock=lambda: 0.0)
+        for rank in range(container.ranks):
+            said = self.events[rank] if self.events else rank_events(rank, container.ranks, container.backend)
+            transcript.feed(lines(rank, said))
+        ended: dict[str, Any] = {"exit_code": 0, "timed_out": False, "seconds": 20.0, "stdout": [], "stderr": [], **self.child}
+        return Outcome(container, ChildResult(**ended), transcript)
+
+    def with_stamp(self, stamp: dict[str, Any]) -> Host:
+        self.state_dir.mkdir(exist_ok=True)
+        (self.state_dir / "stamp.json").write_text(json.dumps(stamp), encoding="utf-8")
+        return self
+
+    @property
+    def stamp(self) -> Any:
+        path = self.state_dir / "stamp.json"
+        return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+
+
+def busy() -> dict[str, Any]:
+    facts = facts_for(**{**CONVERGED, "gpus": WORLD})
+    facts["holders"].append({"device": "/dev/nvidia0", "pid": 7, "command": "train", "unit": None, "container": None, "role": "workload"})
+    return facts
+
+
+def registering(state: str = "In Progress") -> dict[str, Any]:
+    facts = facts_for(**{**CONVERGED, "gpus": WORLD})
+    facts["nvidia_smi"]["gpus"][0]["fabric"] = {"state": state, "status": None}
+    return facts
+
+
+def one_wrong() -> list[list[Event]]:
+    events = [rank_events(rank, WORLD) for rank in range(WORLD)]
+    at = next(index for index, event in enumerate(events[1]) if event.get("name") == "matmul_exact.fp8" and event["event"] == "check")
+    events[1][at] = result("matmul_exact.fp8", "fail", "1 of 9 elements are wrong")
+    return events
+
+
+def valid(schema: str, value: object) -> None:
+    jsonschema.Draft202012Validator(json.loads((SCHEMAS / f"{schema}.schema.json").read_text(encoding="utf-8"))).validate(value)
+
+
+class TestVerdicts:
+    @pytest.mark.parametrize(("backend", "verdict"), [("cuda", "accepted"), ("cpu", "simulated")])
+    def test_a_sound_host_gets_its_stamp(self, tmp_path: Path, backend: str, verdict: str) -> None:
+        host = Host(tmp_path)
+        returned = run_test(request(backend=backend), host.machine())
+        assert (returned["verdict"], returned["changed"]) == (verdict, True), returned["reason"]
+        assert host.stamp == {**STAMP, "schema": 1, "verdict": verdict, "time": "2026-12-01T04:00:00Z"} == returned["stamp"]
+        assert stat.S_IMODE((host.state_dir / "stamp.json").stat().st_mode) == 0o644
+        assert returned["torch"]["torch"] == "2.11.0"
+        valid("stamp", host.stamp)
+        for check in returned["checks"]:
+            valid("check", check)
+
+    def test_uuids_that_the_plan_could_not_know_are_filled_in(self, tmp_path: Path) -> None:
+        host = Host(tmp_path)
+        run_test(request(stamp={**STAMP, "gpus": None}), host.machine())
+        assert host.stamp["gpus"] == [uuid_of(0), uuid_of(1)]
+
+    def test_a_new_test_renews_the_stamp(self, tmp_path: Path) -> None:
+        host = Host(tmp_path).with_stamp(OLD)
+        returned = run_test(request(), host.machine())
+        assert (returned["changed"], returned["diff"]["before"]["time"], host.stamp["time"]) == (True, OLD["time"], "2026-12-01T04:00:00Z")
+
+    def test_a_failed_test_withdraws_the_stamp(self, tmp_path: Path) -> None:
+        host = Host(tmp_path, events=one_wrong()).with_stamp(OLD)
+        returned = run_test(request(), host.machine())
+        assert (returned["verdict"], returned["changed"], returned["stamp"], host.stamp) == ("rejected", True, None, None)
+        assert returned["diff"] == {"before": OLD, "after": {}}
+
+    def test_a_failed_test_without_a_stamp_changes_nothing(self, tmp_path: Path) -> None:
+        returned = run_test(request(), Host(tmp_path, events=one_wrong()).machine())
+        assert (returned["verdict"], returned["changed"], returned["stamp"]) == ("rejected", False, None)
+
+    def test_a_test_that_was_started_and_could_not_be_finished_withdraws_it_too(self, tmp_path: Path) -> None:
+        host = Host(tmp_path, events=[[], []], exit_code=None, timed_out=True, seconds=270.0).with_stamp(OLD)
+        returned = run_test(request(), host.machine())
+        assert (returned["verdict"], host.stamp) == ("incomplete", None)
+
+    def test_a_gpu_that_is_gone_rejects_without_a_container_and_withdraws_it(self, tmp_path: Path) -> None:
+        host = Host(tmp_path, [facts_for(**{**CONVERGED, "gpus": 1})]).with_stamp(OLD)
+        returned = run_test(request(stamp={**STAMP, "gpus": None}), host.machine())
+        assert (returned["verdict"], returned["container_started"], host.containers, host.stamp) == ("rejected", False, [], None)
+        assert "the PCI bus lacks 0000:1b:00.0" in returned["reason"]
+
+    def test_a_busy_gpu_starts_nothing_and_keeps_the_stamp(self, tmp_path: Path) -> None:
+        host = Host(tmp_path, [busy()]).with_stamp(OLD)
+        returned = run_test(request(), host.machine())
+        assert (returned["verdict"], returned["container_started"], host.containers) == ("incomplete", False, [])
+        assert (returned["changed"], returned["stamp"], host.stamp) == (False, OLD, OLD)
+        assert returned["reason"].startswith("gpu_idle could not run: the GPUs are in use, so nothing was started: /dev/nvidia0 is open in process 7 (train)")
+
+    def test_other_cards_than_the_stamp_names(self, tmp_path: Path) -> None:
+        host = Host(tmp_path)
+        returned = run_test(request(stamp={**STAMP, "gpus": ["GPU-x", "GPU-y"]}), host.machine())
+        assert (returned["verdict"], host.containers) == ("rejected", [])
+        assert "the plan names the GPUs GPU-x, GPU-y" in returned["reason"]
+
+    def test_another_driver_than_the_stamp_names(self, tmp_path: Path) -> None:
+        returned = run_test(request(stamp={**STAMP, "driver": "570.1"}), Host(tmp_path).machine())
+        assert (returned["verdict"], returned["container_started"]) == ("rejected", False)
+
+    def test_an_engine_that_does_not_answer(self, tmp_path: Path) -> None:
+        host = Host(tmp_path)
+        host.engine_error = "docker could not be started"
+        returned = run_test(request(), host.machine())
+        assert (returned["verdict"], host.containers) == ("incomplete", [])
+        assert returned["reason"].startswith("container_run could not run: docker ps: docker could not be started")
+
+    def test_degraded_policy_reaches_the_verdict(self, tmp_path: Path) -> None:
+        with pytest.raises(ValueError, match="policy"):
+            run_test(request(degraded="sometimes"), Host(tmp_path).machine())
+
+
+class TestFabric:
+    def test_registration_is_waited_for(self, tmp_path: Path) -> None:
+        host = Host(tmp_path, [registering(), registering(), facts_for(**{**CONVERGED, "gpus": WORLD})])
+        assert run_test(request(), host.machine())["verdict"] == "accepted"
+        assert host.now == 1000 + 2 * smoke_test.FABRIC_PAUSE_S
+
+    def test_but_not_for_ever(self, tmp_path: Path) -> None:
+        host = Host(tmp_path, [registering()])
+        returned = run_test(request(), host.machine())
+        assert (returned["verdict"], host.containers) == ("rejected", [])
+        assert host.now == 1000 + smoke_test.FABRIC_WAIT_S
+        assert "State In Progress, Status N/A instead of Completed, Success" in returned["reason"]
+
+    def test_a_board_without_one_is_not_waited_for(self, tmp_path: Path) -> None:
+        host = Host(tmp_path, [registering()])
+        returned = run_test(request(not_applicable={"fabric": "no NVSwitch"}), host.machine())
+        assert (returned["verdict"], host.now) == ("accepted", 1000)
+        assert [c["reason"] for c in returned["checks"] if c["name"] == "fabric"] == ["no NVSwitch"] * 2
+
+
+class TestContainer:
+    def test_it_gets_what_was_asked_for_and_the_rest_of_the_time(self, tmp_path: Path) -> None:
+        host = Host(tmp_path)
+        run_test(request(env={"NCCL_DEBUG": "INFO"}), host.machine())
+        [container] = host.containers
+        assert (container.image, container.ranks, container.backend, container.limit_s) == (IMAGE, WORLD, "cuda", 270)
+        assert container.dtypes == ["fp64", "fp32", "fp16", "tf32", "bf16", "fp8"]
+        assert "NCCL_DEBUG=INFO" in build_command(container)
+
+    def test_the_payload_is_the_real_one_readable_and_gone_afterwards(self, tmp_path: Path) -> None:
+        host = Host(tmp_path)
+        run_test(request(), host.machine())
+        assert host.payloads == [(Path(smoke_payload.__file__).read_text(encoding="utf-8"), 0o444)]
+        assert sorted(path.name for path in host.state_dir.iterdir()) == ["smoke-test.lock", "stamp.json"]
+
+    def test_the_payload_is_gone_also_after_an_exception(self, tmp_path: Path) -> None:
+        host = Host(tmp_path)
+
+        def interrupted(container: Container) -> Outcome:
+            raise SystemExit(143)
+
+        with pytest.raises(SystemExit):
+            run_test(request(), host.machine()._replace(run_container=interrupted))
+        assert [path.name for path in host.state_dir.iterdir()] == ["smoke-test.lock"]
+
+    def test_leftovers_are_removed_before_holders_are_looked_for(self, tmp_path: Path) -> None:
+        host = Host(tmp_path)
+        host.leftovers = "aaa\n"
+        order: list[str] = []
+        machine = host.machine()
+
+        def note(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
+            def call(*arguments: Any) -> Any:
+                order.append(name)
+                return real(*arguments)
+
+            return call
+
+        returned = run_test(request(), machine._replace(gather=note("gather", machine.gather), run=note("run", machine.run)))
+        assert order == ["run", "run", "gather"]
+        assert returned["containers_removed"] == ["aaa"]
+
+    def test_without_time_left_none_is_started(self, tmp_path: Path) -> None:
+        host = Host(tmp_path)
+        returned = run_test(request(timeout=45), host.machine())
+        assert (returned["verdict"], host.containers) == ("incomplete", [])
+        assert "of 45 s only 15 s were left for the container" in returned["reason"]
+
+    def test_two_tests_of_a_host_do_not_mix(self, tmp_path: Path) -> None:
+        host = Host(tmp_path).with_stamp(OLD)
+        with (host.state_dir / smoke_test.LOCK).open("w", encoding="utf-8") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            returned = run_test(request(), host.machine())
+        assert (returned["verdict"], host.asked, host.containers, host.stamp) == ("incomplete", [], [], OLD)
+        assert "another smoke test of this host is running" in returned["reason"]
+
+
+class TestRequest:
+    @pytest.mark.parametrize(
+        ("changes", "words"),
+        [
+            ({"image": "registry.example/pytorch:26.07"}, "is not given by digest"),
+            ({"stamp": {**STAMP, "image_digest": "sha256:" + "0" * 64}}, "the stamp to be written says image_digest"),
+            ({"tier": "burn"}, "the stamp to be written says tier 'quick', but 'burn' is tested"),
+            ({"gpus": []}, "no GPUs are given"),
+            ({"gpus": [{"pci_bus_id": "1a:00.0"}, {"pci_bus_id": BUS_IDS[0]}]}, "GPU 0000:1a:00.0 is given twice"),
+            ({"gpus": [{"pci_bus_id": "gpu0"}]}, "not a PCI address"),
+            ({"ulimits": ["memlock"]}, "ulimit 'memlock' is not of the form"),
+            ({"shm_size": "much"}, "size 'much' is not a number"),
+        ],
+    )
+    def test_what_contradicts_itself_is_refused_before_anything(self, tmp_path: Path, changes: dict[str, Any], words: str) -> None:
+        host = Host(tmp_path)
+        with pytest.raises(RequestError, match=words.replace("(", r"\(")):
+            run_test(request(**changes), host.machine())
+        assert not host.state_dir.exists()
+
+
+def test_the_payload_can_be_read_from_where_it_was_loaded() -> None:
+    assert payload_source() == Path(smoke_payload.__file__).read_text(encoding="utf-8")
