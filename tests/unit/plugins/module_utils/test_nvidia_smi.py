@@ -8,6 +8,7 @@ from __future__ import annotations
 import pytest
 from ansible_collections.rackready.gpu.plugins.module_utils.bounded import Result
 from ansible_collections.rackready.gpu.plugins.module_utils.nvidia_smi import GarbledOutput, Query, absent, parse_query
+from ansible_collections.rackready.gpu.plugins.module_utils.pci import normalize_bus_id
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -70,6 +71,28 @@ def test_recorded_h200() -> None:
             }
         ],
     }
+
+
+def test_recorded_h200_says_the_same_in_its_table() -> None:
+    """The same card, asked with --query-gpu in the same minute."""
+    lines = (FIXTURES / "h200" / "smi-more.txt").read_text().splitlines()
+    start = lines.index("## query-gpu")
+    row = dict(zip(lines[start + 1].split(", "), lines[start + 2].split(", "), strict=True))
+    found = parse_query(H200)
+    [gpu] = found["gpus"]
+    assert (row["uuid"], row["name"], row["driver_version"]) == (gpu["uuid"], gpu["name"], found["driver_version"])
+    assert normalize_bus_id(row["pci.bus_id"]) == gpu["pci_bus_id"]
+    assert row["memory.total [MiB]"] == f"{gpu['memory_mib']} MiB"
+    assert (row["mig.mode.current"].lower(), row["mig.mode.pending"].lower()) == (gpu["mig"]["current"], gpu["mig"]["pending"])
+    assert (row["fabric.state"], row["fabric.status"]) == ("N/A", "N/A")
+    assert gpu["fabric"] == {"state": None, "status": None}
+
+
+def test_recorded_listing_of_a_board_without_mig_adds_nothing() -> None:
+    smi = facts_for(**CONVERGED)["nvidia_smi"]
+    listing = (FIXTURES / "nvidia-smi-550" / "h100" / "L.txt").read_text()
+    assert [line.split("UUID: ")[1].rstrip(")") for line in listing.splitlines()] == [gpu["uuid"] for gpu in smi["gpus"]]
+    assert parse_query(smi_query(smi), listing, "No MIG-enabled devices found.\n")["gpus"] == smi["gpus"]
 
 
 def test_mig_devices_get_their_names_and_places_from_the_other_two_calls() -> None:
