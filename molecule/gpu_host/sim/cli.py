@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from . import faults, tree
-from .board import BoardError
+from .board import HOME, BoardError
 from .kernel import Kernel
 from .state import NotBootedError, Store
 
@@ -48,10 +48,9 @@ def main(arguments: list[str]) -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("boot", help="mount the simulated trees and load the driver that is installed")
     commands.add_parser("status", help="the machine as JSON")
-    commands.add_parser("modules-load", help="load the names of modules-load.d")
     known = "\n".join(f"  {fault.name} {fault.argument}: {fault.text}" for fault in faults.FAULTS.values())
     breaking = commands.add_parser("break", help="make a fault", epilog=f"faults:\n{known}", formatter_class=argparse.RawDescriptionHelpFormatter)
-    breaking.add_argument("fault")
+    breaking.add_argument("fault", help="name, or name:argument")
     breaking.add_argument("argument", nargs="?")
     healing = commands.add_parser("heal", help="take one fault back, or all")
     healing.add_argument("fault", nargs="?")
@@ -71,19 +70,23 @@ def main(arguments: list[str]) -> int:
         return 1
 
 
+def _install_if_needed() -> None:
+    """Put the stand-ins of kmod's tools in place when the image was built without running ``install``."""
+    if Path("/usr/sbin/modprobe").resolve() != HOME / "bin/kmod":
+        subprocess.run([str(HOME / "install")], check=True)
+
+
 def _run(options: argparse.Namespace) -> int:
     kernel = Kernel()
     lines: list[str] = []
-    status = 0
     if options.command == "boot":
+        _install_if_needed()
         lines = kernel.boot()
     elif options.command == "status":
         lines = [_status()]
-    elif options.command == "modules-load":
-        lines = kernel.modules_load()
-        status = 1 if lines else 0
     elif options.command == "break":
-        faults.break_(faults.machine(), options.fault, options.argument)
+        name, _colon, argument = options.fault.partition(":")
+        faults.break_(faults.machine(), name, options.argument or argument or None)
     elif options.command == "heal":
         lines = [f"healed {name}" for name in faults.heal(faults.machine(), options.fault)]
     elif options.command == "dkms-build":
@@ -94,4 +97,4 @@ def _run(options: argparse.Namespace) -> int:
         lines = _dkms_autoinstall(kernel, options.release)
     for line in lines:
         print(line)
-    return status
+    return 0

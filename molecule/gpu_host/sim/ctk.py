@@ -121,7 +121,7 @@ def generate(output: str | None, store: Store) -> int:
     """``nvidia-ctk cdi generate [--output=PATH]``; without a path to standard output."""
     try:
         state, driver = nvml.attach(store)
-        view = nvml.view(state, driver)
+        view = nvml.view(state, driver, store.root)
     except nvml.NvmlError as error:
         reason = {9: "ERROR_DRIVER_NOT_LOADED", 18: "ERROR_LIB_RM_VERSION_MISMATCH"}.get(error.code, "ERROR_LIBRARY_NOT_FOUND")
         _log("error", f"failed to generate CDI spec: failed to create device CDI specs: failed to initialize NVML: {reason}")

@@ -9,6 +9,7 @@ what belongs to it. Everything else (PCI folders, nvidia-smi, the daemons) looks
 from __future__ import annotations
 
 import subprocess
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -114,6 +115,14 @@ def _held_unit(minor: int) -> str:
     return f"train-gpu{minor}.service"
 
 
+def _wait_until_held(node: str, root: Path, seconds: float = 10.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not any(node in holder["nodes"] for holder in tree.holders(root)):
+        if time.monotonic() > deadline:
+            raise FaultError(f"no process had /dev/{node} open after {seconds:.0f} s")
+        time.sleep(0.05)
+
+
 @_fault("gpu-held", "[INDEX]", "a process `python3 train.py` of the unit train-gpu<N>.service has a GPU (default: the first) open and stays")
 def gpu_held(machine: Machine, argument: str | None, on: bool) -> None:
     root = machine.store.root
@@ -135,6 +144,7 @@ def gpu_held(machine: Machine, argument: str | None, on: bool) -> None:
             unit.write_text(_UNIT.format(directory=directory), encoding="utf-8")
             machine.run(["systemctl", "daemon-reload"])
             machine.run(["systemctl", "start", unit.name])
+            _wait_until_held(f"nvidia{minor}", root)
         else:
             machine.run(["systemctl", "stop", unit.name])
             unit.unlink(missing_ok=True)

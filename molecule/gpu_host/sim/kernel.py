@@ -84,12 +84,20 @@ class Kernel:
                 done.append("loaded nouveau")
         self.store.write(state)
         tree.render(state, self.root)
-        if self.module_file("nvidia") and not self.blacklisted("nvidia") and state["board"]["gpus"]:
+        for name in self._wanted_at_boot(state):
             try:
-                done += [f"loaded {name}" for name in self.load("nvidia")]
+                done += [f"loaded {loaded}" for loaded in self.load(name)]
             except ModuleError as error:
                 done.append(str(error))
         return done
+
+    def _wanted_at_boot(self, state: State) -> list[str]:
+        """Simulated modules that udev loads for the hardware, and those of modules-load.d."""
+        names = ["nvidia"] if state["board"]["gpus"] and not self.blacklisted("nvidia") else []
+        for where in ("etc", "run", "usr/lib"):
+            for path in sorted((self.root / where / "modules-load.d").glob("*.conf")):
+                names += [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip() and line.strip()[0] not in "#;"]
+        return [name for name in dict.fromkeys(names) if self.module_file(name)]
 
     def _real_modules(self) -> dict[str, dict[str, str]]:
         """Names and small files of the outer machine's modules: dockerd and systemd look some of them up."""
@@ -118,22 +126,6 @@ class Kernel:
                 path = folder / file
                 path.parent.mkdir(exist_ok=True)
                 path.write_text(text, encoding="utf-8")
-
-    def modules_load(self) -> list[str]:
-        """What systemd-modules-load does, for the simulated modules: load the names of modules-load.d. Unknown ones are errors."""
-        names: dict[str, None] = {}
-        for where in ("etc", "run", "usr/lib"):
-            for path in sorted((self.root / where / "modules-load.d").glob("*.conf")):
-                for line in path.read_text(encoding="utf-8").splitlines():
-                    if line.strip() and line.strip()[0] not in "#;":
-                        names[line.strip()] = None
-        failed = []
-        for name in names:
-            try:
-                self.load(name)
-            except ModuleError as error:
-                failed.append(str(error))
-        return failed
 
     # Loading and unloading
 
@@ -198,7 +190,7 @@ class Kernel:
             tree.render(state, self.root)
 
     def _held(self, name: str) -> bool:
-        nodes = [node for holder in tree.holders() for node in holder["nodes"]]
+        nodes = [node for holder in tree.holders(self.root) for node in holder["nodes"]]
         if name == "nvidia_uvm":
             return any(node.startswith("nvidia-uvm") for node in nodes)
         if name == "nvidia_modeset":

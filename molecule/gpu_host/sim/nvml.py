@@ -35,14 +35,15 @@ def library_version(root: Path = Path("/")) -> str | None:
     return None
 
 
-def _usable(name: str) -> bool:
-    return os.access(Path("/dev") / name, os.R_OK)
+def usable(name: str, root: Path = Path("/")) -> bool:
+    """Whether this process can open a device node below /dev."""
+    return os.access(root / "dev" / name, os.R_OK)
 
 
-def client_processes() -> dict[int, tuple[Process, ...]]:
+def client_processes(root: Path = Path("/")) -> dict[int, tuple[Process, ...]]:
     """Processes that hold a GPU's node, by minor number; NVIDIA's own daemons and this process do not count."""
     found: dict[int, list[Process]] = {}
-    for holder in tree.holders():
+    for holder in tree.holders(root):
         if holder["pid"] == os.getpid() or tree.is_service(holder):
             continue
         for node in holder["nodes"]:
@@ -52,16 +53,16 @@ def client_processes() -> dict[int, tuple[Process, ...]]:
     return {minor: tuple(processes) for minor, processes in found.items()}
 
 
-def attach(store: Store | None = None) -> tuple[State, str]:
+def attach(store: Store) -> tuple[State, str]:
     """Initialise as NVML does; gives the state and the driver's version.
 
     :raises NvmlError: no driver, or a driver of another version than the library's.
     """
     try:
-        state = (store or Store()).read()
+        state: State | None = store.read()
     except NotBootedError:
         state = None
-    library = library_version()
+    library = library_version(store.root)
     if library is None:
         raise NvmlError(
             12,
@@ -69,7 +70,7 @@ def attach(store: Store | None = None) -> tuple[State, str]:
             "present in your system.\nPlease also try adding directory that contains libnvidia-ml.so to your system PATH.\n",
         )
     driver = state["modules"].get("nvidia") if state else None
-    if state is None or driver is None or not _usable("nvidiactl"):
+    if state is None or driver is None or not usable("nvidiactl", store.root):
         raise NvmlError(
             9,
             "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. "
@@ -80,7 +81,7 @@ def attach(store: Store | None = None) -> tuple[State, str]:
     return state, driver["version"]
 
 
-def view(state: State, driver_version: str) -> View:
+def view(state: State, driver_version: str, root: Path = Path("/")) -> View:
     """What this process sees of the machine now."""
-    # The simulated clock is the machine's own: nvidia-smi prints local time.
-    return view_of(state, driver_version, client_processes(), _usable, datetime.now())
+    # nvidia-smi prints local time.
+    return view_of(state, driver_version, client_processes(root), lambda name: usable(name, root), datetime.now())

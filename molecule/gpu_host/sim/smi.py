@@ -125,7 +125,7 @@ def run(arguments: list[str], store: Store) -> tuple[int, str]:
         return _mig_command(_parse(arguments[1:], _MIG_VALUED, _MIG_FLAGS, {"-cci": "cci", "--create-compute-instance": "cci"}), store)
     options = _parse(arguments, _VALUED, _FLAGS, {})
     state, driver = nvml.attach(store)
-    view = _only(nvml.view(state, driver), options.get("id"))
+    view = _only(nvml.view(state, driver, store.root), options.get("id"))
     if not view.gpus:
         return 6, "No devices were found\n"
     if "mig" in options:
@@ -218,7 +218,7 @@ the system.
 
 
 def _reset(view: text.View, store: Store) -> tuple[int, str]:
-    open_nodes = {node for holder in tree.holders() for node in holder["nodes"]}
+    open_nodes = {node for holder in tree.holders(store.root) for node in holder["nodes"]}
     for gpu in view.gpus:
         if f"nvidia{gpu.board['minor']}" in open_nodes:
             return 1, _BUSY_RESET.format(gpu.bus_id)
@@ -235,7 +235,7 @@ def _reset(view: text.View, store: Store) -> tuple[int, str]:
 
 def _mig_command(options: dict[str, str], store: Store) -> tuple[int, str]:
     state, driver = nvml.attach(store)
-    view = _only(nvml.view(state, driver), options.get("id"))
+    view = _only(nvml.view(state, driver, store.root), options.get("id"))
     if "lgip" in options or "lgipp" in options:
         printed = text.gpu_instance_profiles(view) if "lgip" in options else text.placements(view)
         return (0, printed) if any(gpu.table for gpu in view.gpus) else (6, "No MIG-supported devices found.\n")
@@ -257,7 +257,8 @@ def _mig_command(options: dict[str, str], store: Store) -> tuple[int, str]:
             status, lines = _create_compute(state, enabled, wanted, options["cci"])
         elif "dci" in options:
             cis = {int(word) for word in options["ci"].split(",")} if "ci" in options else None
-            status, lines = _destroy_compute(state, enabled, wanted, cis)
+            open_nodes = {node for holder in tree.holders(store.root) for node in holder["nodes"]}
+            status, lines = _destroy_compute(_chosen(state, enabled, wanted), cis, open_nodes)
         elif "dgi" in options:
             status, lines = _destroy(state, enabled, wanted)
         else:
@@ -322,23 +323,16 @@ def _create_compute(state: State, view: text.View, wanted: set[int] | None, aske
     return 0, lines
 
 
-def _destroy_compute(state: State, view: text.View, wanted: set[int] | None, cis: set[int] | None) -> tuple[int, list[str]]:
+def _destroy_compute(chosen: list[tuple[text.Gpu, dict[str, Any]]], cis: set[int] | None, open_nodes: set[str]) -> tuple[int, list[str]]:
     lines: list[str] = []
-    for gpu, instance in _chosen(state, view, wanted):
+    for gpu, instance in chosen:
         for ci in [each for each in instance["cis"] if cis is None or each["ci"] in cis]:
-            if _node_held(gpu, instance, ci):
-                lines.append(
-                    f"Unable to destroy compute instance ID {ci['ci']:>2} from GPU {gpu.index:>2} GPU instance ID {instance['gi']:>2}: In use by another client"
-                )
-                return 19, [*lines, "Failed to destroy compute instances: In use by another client"]
+            what = f"compute instance ID {ci['ci']:>2} from GPU {gpu.index:>2} GPU instance ID {instance['gi']:>2}"
+            if f"nvidia-caps/nvidia-cap{mig.capability_minor(gpu.board['minor'], instance['gi'], ci['ci'])}" in open_nodes:
+                return 19, [*lines, f"Unable to destroy {what}: In use by another client", "Failed to destroy compute instances: In use by another client"]
             instance["cis"].remove(ci)
-            lines.append(f"Successfully destroyed compute instance ID {ci['ci']:>2} from GPU {gpu.index:>2} GPU instance ID {instance['gi']:>2}")
+            lines.append(f"Successfully destroyed {what}")
     return (0, lines) if lines else (6, ["No compute instances found: Not Found"])
-
-
-def _node_held(gpu: text.Gpu, instance: dict[str, Any], ci: dict[str, Any]) -> bool:
-    node = f"nvidia-caps/nvidia-cap{mig.capability_minor(gpu.board['minor'], instance['gi'], ci['ci'])}"
-    return any(node in holder["nodes"] for holder in tree.holders())
 
 
 def _destroy(state: State, view: text.View, wanted: set[int] | None) -> tuple[int, list[str]]:

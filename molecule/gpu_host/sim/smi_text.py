@@ -175,7 +175,7 @@ def _mig_devices_table(view: View) -> list[str]:
             copy, decoder, encoder, jpeg, ofa = profile.engines
             memory = f"{0}MiB / {profile.memory_mib}MiB"
             lines += [
-                f"| {gpu.index:>2}  {each['gi']:>3} {each['ci']:>3} {each['index']:>3}  | {memory:>32} | {profile.multiprocessors:>3}      0 |"
+                f"| {gpu.index:>2}  {each['gi']:>3} {each['ci']:>3} {each['index']:>3}  | {memory:>32} | {profile.multiprocessors:<3}     0 |"
                 f" {copy:>2} {encoder:>3} {decoder:>4} {ofa:>4} {jpeg:>4} |",
                 f"|                  | {'0MiB / ' + str(gpu.board['bar1_mib'] // 8) + 'MiB':>32} |           |                       |",
                 edge,
@@ -513,6 +513,12 @@ def placements(view: View) -> str:
     return "".join(line + "\n" for line in lines)
 
 
+def _by_profile(gpu: Gpu) -> list[dict[str, Any]]:
+    """Instances in the order of -lgi and -lci: profile by profile as -lgip has them, then by id."""
+    order = [profile.profile_id for profile in gpu.table]
+    return sorted(gpu.instances, key=lambda each: (order.index(each["profile"]), each["gi"]))
+
+
 def gpu_instances(view: View) -> str:
     """``nvidia-smi mig -lgi``; empty when there are none."""
     edge = "+---------------------------------------------------------+"
@@ -525,10 +531,10 @@ def gpu_instances(view: View) -> str:
     ]
     rows = []
     for gpu in view.gpus:
-        for each in gpu.instances:
+        for each in _by_profile(gpu):
             profile = mig.by_id(gpu.table, each["profile"])
             place = f"{each['start']}:{profile.memory_slices}"
-            rows += [f"| {gpu.index:>3}  MIG {profile.name:<15} {profile.profile_id:>5} {each['gi']:>8} {place:>12}     |", edge]
+            rows += [f"| {gpu.index:>3}  MIG {profile.name:<15}{profile.profile_id:>5} {each['gi']:>8} {place:>12}     |", edge]
     return "".join(line + "\n" for line in lines + rows) if rows else ""
 
 
@@ -545,7 +551,7 @@ def compute_instances(view: View, wanted: set[int] | None) -> str:
     ]
     rows = []
     for gpu in view.gpus:
-        for each in gpu.instances:
+        for each in _by_profile(gpu):
             profile = mig.by_id(gpu.table, each["profile"])
             for ci in each["cis"] if wanted is None or each["gi"] in wanted else []:
                 place = f"{ci['start']}:{mig.CI_PROFILES[ci['profile']]}"

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Copyright: (c) 2026, rackready contributors
+from __future__ import annotations
+
+import ctypes
+import platform
+from pathlib import Path
+
+import pytest
+from gpu_host import packages
+from gpu_host.elf import shared_object
+
+RELEASE = "6.12.57-amd64"
+ALL = packages.all_packages(RELEASE)
+
+
+def named(name: str, version: str) -> packages.Package:
+    return next(package for package in ALL if (package.name, package.version) == (name, version))
+
+
+def test_every_package_says_that_it_is_a_stand_in() -> None:
+    for package in ALL:
+        assert "\nDescription: stand-in of the rackready lab: " in package.control()
+
+
+def test_names_and_versions_are_unique() -> None:
+    assert len({(package.name, package.version) for package in ALL}) == len(ALL)
+
+
+@pytest.mark.parametrize("version", packages.DRIVERS)
+def test_the_driver_depends_on_exactly_its_own_version(version: str) -> None:
+    depends = named("nvidia-driver-cuda", f"{version}-1").fields["Depends"].split(", ")
+    assert {f"libcuda1 (= {version}-1)", f"libnvidia-ml1 (= {version}-1)", f"nvidia-persistenced (= {version}-1)"} <= set(depends)
+    assert f"nvidia-kernel-open-dkms (= {version}-1) | nvidia-kernel-dkms (= {version}-1)" in depends
+
+
+@pytest.mark.parametrize("package", ALL, ids=lambda package: f"{package.name}={package.version}")
+def test_every_dependency_on_a_stand_in_is_served(package: packages.Package) -> None:
+    served = {(each.name, each.version) for each in ALL}
+    for group in filter(None, package.fields.get("Depends", "").split(", ")):
+        exact = [words for words in (choice.split() for choice in group.split(" | ")) if len(words) == 3 and words[1] in ("(=", "(>=")]
+        for name, _relation, version in exact:
+            assert (name, version.rstrip(")")) in served
+
+
+def test_the_flavours_exclude_each_other() -> None:
+    assert named("nvidia-kernel-dkms", "580.178.04-1").fields["Conflicts"] == "nvidia-kernel-open-dkms"
+    assert "dkms-build 580.178.04 proprietary" in named("nvidia-kernel-dkms", "580.178.04-1").scripts["postinst"]
+
+
+def test_the_toolkit_is_in_lockstep_and_refreshes_the_specification() -> None:
+    base = named("nvidia-container-toolkit-base", "1.19.0-1")
+    assert {"/etc/systemd/system/nvidia-cdi-refresh.path", "/etc/systemd/system/nvidia-cdi-refresh.service", "/usr/bin/nvidia-ctk"} <= set(base.files)
+    assert "nvidia-container-toolkit-base (= 1.19.0-1)" in named("nvidia-container-toolkit", "1.19.0-1").fields["Depends"]
+    unit = base.files["/etc/systemd/system/nvidia-cdi-refresh.service"][0].decode()
+    assert "grep -qE '/(nvidia|nvidia-current)\\\\.ko' /lib/modules/%v/modules.dep" in unit
+
+
+def test_starting_obeys_policy_for_the_driver_and_nothing_starts_the_fabric_manager() -> None:
+    assert "deb-systemd-invoke" in named("nvidia-persistenced", "580.178.04-1").scripts["postinst"]
+    assert "start" not in named("nvidia-fabricmanager", "580.178.04-1").scripts["postinst"]
+
+
+def test_the_pin_holds_the_branch() -> None:
+    text = named("nvidia-driver-pinning-580", "580-1").files["/etc/apt/preferences.d/nvidia-driver-pinning-580"][0].decode()
+    assert "Pin: version 580.*\n" in text
+    assert "nvidia-driver-cuda" in text
+    assert "libcuda1" in text
+
+
+def test_headers_bring_the_build_folder() -> None:
+    headers = packages.headers_package(RELEASE, "amd64")
+    assert (headers.name, headers.version) == (f"linux-headers-{RELEASE}", "6.12.57-1")
+    assert f"/usr/lib/modules/{RELEASE}/build" in headers.links
+
+
+def test_a_release_that_no_package_can_be_named_after() -> None:
+    with pytest.raises(ValueError, match="microsoft-standard-WSL2"):
+        packages.headers_package("5.15.153.1-microsoft-standard-WSL2", "amd64")
+
+
+def test_each_package_is_built_into_the_folder_of_its_repository(tmp_path: Path) -> None:
+    commands: list[list[str]] = []
+    paths = packages.build_packages(tmp_path, RELEASE, run=commands.append)
+    assert len(paths) == len(ALL) == len(commands)
+    assert {path.parent.name for path in paths} == {"nvidia-cuda", "nvidia-container-toolkit", "debian"}
+    assert tmp_path / "nvidia-cuda/nvidia-driver-cuda_580.178.04-1_amd64.deb" in paths
+    assert commands[0][-1] == str(paths[0])
+
+
+def test_the_loader_takes_the_library(tmp_path: Path) -> None:
+    architecture = {"x86_64": "amd64", "aarch64": "arm64"}[platform.machine()]
+    path = tmp_path / "libcuda.so.580.178.04"
+    path.write_bytes(shared_object("libcuda.so.1", architecture))
+    library = ctypes.CDLL(str(path))
+    with pytest.raises(AttributeError):
+        _ = library.cuInit
