@@ -197,7 +197,7 @@ def _process_table(view: View) -> list[str]:
         "|=========================================================================================|",
     ]
     rows = [
-        f"| {gpu.index:>4}   N/A  N/A {process.pid:>16} {'C':>6}   {process.name:<36.36} {process.memory_mib:>6}MiB |"
+        f"| {gpu.index:>4}   N/A  N/A {process.pid:>16} {'C':>6}   {process.name:<35.35} {process.memory_mib:>6}MiB |"
         for gpu in view.gpus
         for process in gpu.processes
     ]
@@ -556,7 +556,7 @@ def compute_instances(view: View, wanted: set[int] | None) -> str:
             for ci in each["cis"] if wanted is None or each["gi"] in wanted else []:
                 place = f"{ci['start']}:{mig.CI_PROFILES[ci['profile']]}"
                 name = mig.ci_name(profile, ci["profile"])
-                rows += [f"| {gpu.index:>3} {each['gi']:>6}       MIG {name:<15} {ci['profile']:>3} {ci['ci']:>9} {place:>12}     |", edge]
+                rows += [f"| {gpu.index:>3} {each['gi']:>6}       MIG {name:<15}{ci['profile']:>3} {ci['ci']:>9} {place:>12}     |", edge]
     return "".join(line + "\n" for line in lines + rows) if rows else ""
 
 

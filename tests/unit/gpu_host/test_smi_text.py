@@ -83,7 +83,7 @@ def test_fabric(fabric: str, state: str, status: str) -> None:
 
 def test_a_process_is_in_the_table_the_document_and_the_query() -> None:
     busy = view(processes={3: (Process(4711, "python3"),)})
-    assert "|    3   N/A  N/A             4711      C   python3                                 524MiB |\n" in smi_text.table(busy)
+    assert "|    3   N/A  N/A             4711      C   python3                                524MiB |\n" in smi_text.table(busy)
     gpu = ElementTree.fromstring(smi_text.xml(busy)).findall("gpu")[3]
     assert gpu.findtext("processes/process_info/pid") == "4711"
     assert gpu.findtext("fb_memory_usage/used") == "524 MiB"
