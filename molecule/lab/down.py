@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Copyright: (c) 2026, rackready contributors
+"""``down``: removes all that the lab made, and nothing else."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+
+from . import hosts
+from .engine import Engine
+from .paths import Layout
+
+
+def down(layout: Layout, engine: Engine, keep_images: bool, say: Callable[[str], None]) -> None:
+    """With KEEP_IMAGES only containers and network go: the next ``up`` is a matter of seconds."""
+    names = engine.containers()
+    for name in names:
+        hosts.remove(engine, name)
+    networks = engine.ours("network")
+    if networks:
+        engine.run("network", "rm", *networks)
+    say(f"  removed {len(names)} containers with their volumes, {len(networks)} networks")
+    layout.fleet_file.unlink(missing_ok=True)
+    if keep_images:
+        return
+    images = engine.ours("image")
+    if images:
+        engine.run("image", "rm", "--force", *images)
+    shutil.rmtree(layout.state, ignore_errors=True)
+    say(f"  removed {len(images)} images and {layout.state}")

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Copyright: (c) 2026, rackready contributors
+"""The image of a lab host: a distribution's root, and on top what makes it a server of this site."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from pathlib import Path
+
+from . import rootfs
+from .distribution import Distribution
+from .engine import Engine
+from .names import IMAGE, INPUTS_LABEL, LABEL, SERVICES_HOSTNAME, host_image, root_image
+from .paths import Layout
+from .services import import_image
+from .steps import digest_of
+
+ARCHIVE_KEY = "usr/share/keyrings/site-mirror.asc"
+
+# systemd asks for nothing else of a container's image; the units masked would act on the machine's kernel or lock apt at some moment.
+PREPARE = """
+set -eu
+tar -x -C / --no-same-owner
+rm -f /etc/apt/sources.list /etc/ssh/ssh_host_*
+: >/etc/machine-id
+update-ca-certificates >/dev/null
+systemctl --quiet mask apt-daily.timer apt-daily-upgrade.timer systemd-modules-load.service sys-kernel-debug.mount sys-kernel-tracing.mount \\
+  dev-hugepages.mount getty.target systemd-tmpfiles-setup-dev-early.service
+if [ -x /opt/gpu-host-sim/install ]; then /opt/gpu-host-sim/install; fi
+"""
+
+
+def root(distribution: Distribution) -> rootfs.Root:
+    return rootfs.Root(distribution.suite, distribution.packages, mirror=distribution.mirror)
+
+
+def root_present(layout: Layout, engine: Engine, distribution: Distribution) -> bool:
+    mirrored = any((layout.mirror / distribution.key).glob("*.deb"))
+    return mirrored and engine.label("image", root_image(distribution.key), INPUTS_LABEL) == root(distribution).inputs()
+
+
+def make_root(layout: Layout, engine: Engine, distribution: Distribution) -> None:
+    """The root's image, and the packages that its hosts may ask for, from the same look at the archive."""
+    work = rootfs.fresh(layout.work / f"root-{distribution.key}")
+    mirror = rootfs.fresh(work / "mirror")
+    tarball = work / "root.tar"
+    rootfs.build(root(distribution), tarball, mirror)
+    import_image(engine, tarball, root_image(distribution.key), root(distribution).inputs())
+    target = layout.mirror / distribution.key
+    rootfs.fresh(target)
+    target.rmdir()
+    mirror.rename(target)
+    rootfs.fresh(work)
+
+
+def apt_sources(distribution: Distribution) -> str:
+    """The site's mirror and nothing else: lab hosts need no way out."""
+    return (
+        "Types: deb\n"
+        f"URIs: https://{SERVICES_HOSTNAME}/{distribution.archive_path}\n"
+        f"Suites: {distribution.suite}\n"
+        "Components: main\n"
+        f"Signed-By: /{ARCHIVE_KEY}\n"
+    )
+
+
+# /proc/sys is read-only in a container: Docker cannot switch IPv6 off on its bridge there and refuses to make one unless told otherwise.
+DOCKER_DROP_IN = "[Service]\nEnvironment=DOCKER_ALLOW_IPV6_ON_IPV4_INTERFACE=1\n"
+
+
+def overlay(layout: Layout, distribution: Distribution) -> bytes:
+    """A tar of what is laid over the root."""
+    files: dict[str, tuple[int, bytes]] = {
+        "usr/local/share/ca-certificates/site.crt": (0o644, (layout.tls / "ca.crt").read_bytes()),
+        ARCHIVE_KEY: (0o644, (layout.signing / "public.asc").read_bytes()),
+        "etc/apt/sources.list.d/debian.sources": (0o644, apt_sources(distribution).encode()),
+        "etc/systemd/system/docker.service.d/10-container.conf": (0o644, DOCKER_DROP_IN.encode()),
+    }
+    for path in sorted(layout.gpu_host.rglob("*")) if layout.gpu_host.is_dir() else []:
+        if path.is_file() and "__pycache__" not in path.parts:
+            mode = 0o755 if path.stat().st_mode & 0o100 else 0o644
+            files[f"opt/gpu-host-sim/{path.relative_to(layout.gpu_host)}"] = (mode, path.read_bytes())
+    return tar_of(files)
+
+
+def tar_of(files: dict[str, tuple[int, bytes]]) -> bytes:
+    """A tar of root's files: path -> (mode, contents)."""
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as tar:
+        for name, (mode, data) in sorted(files.items()):
+            member = tarfile.TarInfo(name)
+            member.mode, member.size = mode, len(data)
+            tar.addfile(member, io.BytesIO(data))
+    return out.getvalue()
+
+
+def inputs(layout: Layout, root_id: str) -> str:
+    parts: list[object] = [root_id, PREPARE, DOCKER_DROP_IN, layout.tls / "ca.crt", layout.signing / "public.asc"]
+    return digest_of(*parts, *([layout.gpu_host] if layout.gpu_host.is_dir() else []), Path(__file__))
+
+
+def present(engine: Engine, distribution: Distribution, wanted: str) -> bool:
+    return engine.label("image", host_image(distribution.key), INPUTS_LABEL) == wanted
+
+
+def make(layout: Layout, engine: Engine, distribution: Distribution, wanted: str) -> None:
+    name = f"rackready-lab-make-{distribution.key}"
+    engine.attempt("rm", "--force", "--volumes", name)
+    try:
+        engine.run(
+            *["run", "--interactive", "--network=none", f"--name={name}", f"--label={LABEL}=tool", root_image(distribution.key), "sh", "-c", PREPARE],
+            stdin=overlay(layout, distribution),
+        )
+        engine.run(
+            *["commit", f"--change=LABEL {LABEL}={IMAGE} {INPUTS_LABEL}={wanted}", '--change=CMD ["/lib/systemd/systemd"]'],
+            *[name, host_image(distribution.key)],
+        )
+    finally:
+        engine.attempt("rm", "--force", "--volumes", name)
