@@ -126,8 +126,15 @@ def test_what_was_changed_in_a_result_says_why() -> None:
     assert judge(with_b("fine"))["checks"][2]["reason"] == "the test reported the unknown status 'fine'"
     excused = judge(with_b("could_not_run", "x", "y"), not_applicable={"matmul": "no such unit"})["checks"][2]
     assert (excused["status"], excused["reason"], excused["remedy"], excused["required"]) == ("not_applicable", "no such unit", None, False)
+    agreed = judge(with_b("not_applicable", "x"), not_applicable={"matmul": "no such unit"})["checks"][2]
+    assert (agreed["status"], agreed["reason"]) == ("not_applicable", "no such unit")
     missing = judge(GOOD[:1], not_applicable={"matmul": "no such unit"})["checks"][1:]
     assert [(c["status"], c["reason"], c["required"], c["gpu"]) for c in missing] == [("not_applicable", "no such unit", False, g) for g in (A, B)]
+
+
+def test_a_result_without_a_reason_still_makes_a_sentence() -> None:
+    assert judge(with_b("fail", None))["reason"].endswith("failed: no reason given")
+    assert str(judge(with_b("not_applicable", None))["checks"][2]["reason"]).endswith("(no reason given)")
 
 
 def test_the_results_given_are_not_altered() -> None:
