@@ -18,7 +18,6 @@ SERVICES = "rackready-lab-services"
 SERVICES_ADDRESS = "172.30.86.2"
 SERVICES_HOSTNAME = "services.rackready.lab"
 REGISTRY_PORT = 5000
-PROXY_PORT = 3128
 SERVICES_IMAGE = "rackready-lab/services:debian-13"
 
 TORCH_REPOSITORY = "rackready-lab/pytorch"

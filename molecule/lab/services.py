@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Copyright: (c) 2026, rackready contributors
-"""The services container: package repositories over HTTPS, the image registry, and a proxy for the controller."""
+"""The services container: package repositories over HTTPS and the image registry."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .paths import Layout
 from .steps import digest_of
 
 # apt-utils, gnupg and openssl index, sign and certify in this image, so that the machine itself needs none of them.
-ROOT = rootfs.Root(suite="trixie", packages=("apt-utils", "ca-certificates", "curl", "docker-registry", "gnupg", "nginx-light", "openssl", "tinyproxy"))
+ROOT = rootfs.Root(suite="trixie", packages=("apt-utils", "ca-certificates", "curl", "docker-registry", "gnupg", "nginx-light", "openssl"))
 UP_WITHIN = 30  # seconds; measured: 1
 
 

@@ -58,7 +58,7 @@ def up(layout: Layout, engine: Engine, name: str, say: Callable[[str], None]) ->
     inputs = services.container_inputs(layout, image_id(engine, SERVICES_IMAGE))
     steps.run(
         "services",
-        "services: package repositories, registry, proxy",
+        "services: package repositories and registry",
         inputs,
         made=lambda: services.running(engine, inputs),
         make=lambda: services.start(layout, engine, inputs),
