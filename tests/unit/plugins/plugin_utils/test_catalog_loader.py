@@ -12,12 +12,11 @@ from typing import Any
 
 import pytest
 import yaml
-from jsonschema import Draft202012Validator
-
 from ansible_collections.rackready.gpu.plugins.module_utils.mig_geometry import card_from_table, place
 from ansible_collections.rackready.gpu.plugins.plugin_utils import catalog_loader
 from ansible_collections.rackready.gpu.plugins.plugin_utils.areas.pytorch_image import runs_on
 from ansible_collections.rackready.gpu.plugins.plugin_utils.versions import at_least, branch
+from jsonschema import Draft202012Validator
 
 DIRECTORY = Path(catalog_loader.__file__).with_name("catalog")
 SCHEMA = json.loads(Path(catalog_loader.__file__).with_name("schemas").joinpath("catalog.schema.json").read_text(encoding="utf-8"))

@@ -1,0 +1,163 @@
+# Copyright: (c) 2026, rackready contributors
+# GNU General Public License v3.0+ (see https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Plans for tests: a lock, plans made with it, and facts of a host after its plan was applied.
+
+plan_for(facts_for())                               the plan of a bare host
+plan_for(facts, mig_layout=[...])                   with other variables
+apply_plan(facts, plan)                             the facts that the roles would leave behind
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from typing import Any
+
+from ansible_collections.rackready.gpu.plugins.plugin_utils.catalog_loader import load
+from ansible_collections.rackready.gpu.plugins.plugin_utils.planner import make_plan
+from ansible_collections.rackready.gpu.plugins.plugin_utils.request import Request, parse
+
+Facts = dict[str, Any]
+Plan = dict[str, Any]
+
+KEY = "-----BEGIN PGP PUBLIC KEY BLOCK-----\n\nbm90IGEga2V5\n=0000\n-----END PGP PUBLIC KEY BLOCK-----\n"
+IMAGE = "nvcr.io/nvidia/pytorch:26.07-py3"
+INDEX = "sha256:" + "1d" * 32
+DRIVER_PACKAGES = ("nvidia-driver-cuda", "nvidia-kernel-open-dkms", "nvidia-kernel-dkms", "nvidia-persistenced", "nvidia-fabricmanager")
+TOOLKIT_PACKAGES = ("nvidia-container-toolkit", "nvidia-container-toolkit-base", "libnvidia-container-tools", "libnvidia-container1")
+DOCKER_PACKAGES = ("docker-ce", "docker-ce-cli", "containerd.io", "docker-buildx-plugin", "docker-compose-plugin")
+MODEL = {"model": "h100-sxm5-80gb", "count": 8}
+
+
+def lock(drivers: tuple[str, ...] = ("580.178.04",), toolkits: tuple[str, ...] = ("1.20.0",)) -> dict[str, Any]:
+    """A lock for debian-13/x86_64 with these versions."""
+    return {
+        "schema": 1,
+        "written_at": "2026-12-01T04:00:00Z",
+        "images": {IMAGE: {"index": INDEX, "platforms": {"linux/amd64": {"digest": "sha256:" + "2e" * 32, "size_bytes": 9_000_000_000}}}},
+        "repositories": {
+            "nvidia-cuda/debian-13/x86_64": _repository(
+                "https://developer.download.nvidia.com/compute/cuda/repos/debian13/x86_64/",
+                {**{name: [f"{version}-1" for version in drivers] for name in DRIVER_PACKAGES}, "nvlsm": ["2026.02.16-1"]},
+            ),
+            "nvidia-container-toolkit/debian-13/x86_64": _repository(
+                "https://nvidia.github.io/libnvidia-container/stable/deb/amd64/", {name: [f"{version}-1" for version in toolkits] for name in TOOLKIT_PACKAGES}
+            ),
+            "docker-ce/debian-13/x86_64": _repository(
+                "https://download.docker.com/linux/debian/", {name: ["5:29.2.1-1~debian.13~trixie"] for name in DOCKER_PACKAGES}
+            ),
+        },
+    }
+
+
+def _repository(url: str, packages: dict[str, list[str]]) -> dict[str, Any]:
+    return {"url": url, "key": KEY, "key_sha256": "0" * 64, "packages": packages}
+
+
+def request_for(**variables: Any) -> Request:
+    """A request with a lock and the GPUs of an HGX H100, changed by variables; one that is None is left out."""
+    asked = {"gpu_expected": MODEL, "rackready_lock": lock(), **variables}
+    return parse({name: value for name, value in asked.items() if value is not None}, load())
+
+
+def plan_for(facts: Facts, **variables: Any) -> Plan:
+    """The plan of a host."""
+    return make_plan(facts["hostname"], facts, request_for(**variables), load())
+
+
+def apply_plan(facts: Facts, plan: Plan) -> Facts:
+    """Facts as the roles leave them: what ``desired`` says is written, installed, held, loaded, started and pulled. The smoke test is not run."""
+    after = copy.deepcopy(facts)
+    areas = {name: area["desired"] for name, area in plan["areas"].items()}
+    for name in ("host_tuning", "nvidia_driver", "nvidia_container_toolkit"):
+        for spec in areas[name]["files"]:
+            after["files"][spec["path"]] = spec["content"]
+    for name in ("nvidia_driver", "nvidia_fabric", "docker", "nvidia_container_toolkit"):
+        _install(after, areas[name].get("install", []), areas[name].get("hold", []))
+        for unit in areas[name].get("units", []):
+            after["units"][unit] = {"load": "loaded", "active": "active", "enabled": "enabled"}
+    driver = areas["nvidia_driver"]
+    after["kernel"]["headers"] = True
+    after["modules"]["nouveau"]["loaded"] = False
+    for module in [*driver["modules"], *areas["nvidia_fabric"].get("modules", [])]:
+        ours = module.startswith("nvidia")
+        after["modules"][module] = {
+            "loaded": True,
+            "version": driver["version"] if ours else None,
+            "flavour": driver["flavour"] if module == "nvidia" else None,
+            "available": driver["version"] if module == "nvidia" else None,
+        }
+    after["library_version"] = driver["version"]
+    _docker(after, areas["docker"])
+    after["docker"]["images"][areas["pytorch_image"]["pull"]] = "sha256:" + "3f" * 32
+    _smi(after, driver["version"], areas)
+    _cdi(after, areas["nvidia_container_toolkit"]["cdi"]["path"])
+    return after
+
+
+def accept(facts: Facts, plan: Plan, verdict: str = "accepted") -> Facts:
+    """The facts after a smoke test that ended well."""
+    after = copy.deepcopy(facts)
+    after["stamp"] = {**copy.deepcopy(plan["areas"]["smoke_test"]["desired"]["options"]["stamp"]), "verdict": verdict, "time": "2026-12-01T05:00:00Z"}
+    return after
+
+
+def _install(facts: Facts, install: list[str], hold: list[str]) -> None:
+    installed = facts["packages"]["installed"]
+    for entry in install:
+        name, _equals, version = entry.partition("=")
+        if version or name not in installed:
+            installed[name] = {"version": version or "26.1.5-1", "held": False}
+    for name in hold:
+        installed[name]["held"] = True
+
+
+def _docker(facts: Facts, desired: dict[str, Any]) -> None:
+    if desired["repository"] is not None:
+        facts["files"][desired["repository"]["path"]] = desired["repository"]["content"]
+    facts["files"]["/etc/docker/daemon.json"] = desired["daemon_json_text"]
+    version = "29.2.1" if "docker-ce" in facts["packages"]["installed"] else "26.1.5"
+    facts["docker"].update(installed=True, running=True, api_error=None, version=version, root_dir="/var/lib/docker")
+
+
+def _smi(facts: Facts, version: str, areas: dict[str, Any]) -> None:
+    layouts = {gpu["pci_bus_id"]: gpu for gpu in areas["mig"]["gpus"]}
+    gpus = []
+    for index, gpu in enumerate(facts["gpus"]):
+        gpu["driver"] = "nvidia"
+        layout = layouts.get(gpu["pci_bus_id"])
+        mode = layout["mode"] if layout else "unsupported"
+        instances = [
+            {"profile": instance["profile"], "gi": 7 + number, "ci": 0, "placement_start": instance["start"], "uuid": f"MIG-{index:04d}-{number:04d}"}
+            for number, instance in enumerate(layout["instances"] if layout else [])
+        ]
+        done = bool(areas["nvidia_fabric"].get("gpus_completed"))
+        gpus.append(
+            {
+                "index": index,
+                "uuid": f"GPU-{index:08d}",
+                "pci_bus_id": gpu["pci_bus_id"],
+                "name": "NVIDIA GPU",
+                "mig": {"current": mode, "pending": mode, "instances": instances},
+                "fabric": {"state": "Completed" if done else None, "status": "Success" if done else None},
+                "processes": [],
+            }
+        )
+    facts["nvidia_smi"] = {"state": "ok", "error": None, "seconds": 0.4, "driver_version": version, "cuda_version": "13.0", "gpus": gpus}
+
+
+def _cdi(facts: Facts, path: str) -> None:
+    devices = ["all"]
+    for gpu in facts["nvidia_smi"]["gpus"]:
+        if gpu["mig"]["current"] == "enabled":
+            for number, instance in enumerate(gpu["mig"]["instances"]):
+                devices += [f"{gpu['index']}:{number}", instance["uuid"]]
+        else:
+            devices += [str(gpu["index"]), gpu["uuid"]]
+    facts["cdi"] = {"specs": [{"path": path, "kind": "nvidia.com/gpu", "cdi_version": "0.7.0", "devices": devices, "problems": []}]}
+
+
+def canonical(value: Any) -> str:
+    """A text that is equal exactly when two plans are."""
+    return json.dumps(value, sort_keys=True)

@@ -1,0 +1,443 @@
+# Copyright: (c) 2026, rackready contributors
+# GNU General Public License v3.0+ (see https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Plans of whole hosts: what is planned, what is refused, and that a planned host has nothing left to do."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.rackready.gpu.plugins.plugin_utils import planner
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
+
+from tests.unit import plans
+from tests.unit.hosts import BUS_IDS, CONVERGED, facts_for
+from tests.unit.plans import accept, apply_plan, canonical, plan_for
+
+SCHEMA = json.loads(Path(planner.__file__).with_name("schemas").joinpath("plan.schema.json").read_text(encoding="utf-8"))
+WORKLOAD = {"device": "/dev/nvidia0", "pid": 4711, "command": "python3 train.py", "unit": "session-3.scope", "container": None, "role": "workload"}
+
+
+def only(refusals: list[str]) -> str:
+    assert len(refusals) == 1, refusals
+    return refusals[0]
+
+
+def open_areas(plan: dict[str, Any]) -> list[str]:
+    return [name for name, area in plan["areas"].items() if not area["converged"]]
+
+
+def test_a_bare_host_gets_everything() -> None:
+    plan = plan_for(facts_for())
+    Draft202012Validator(SCHEMA).validate(plan)
+    assert plan["refusals"] == []
+    assert not plan["converged"]
+    assert open_areas(plan) == list(planner.AREAS)
+    driver = plan["areas"]["nvidia_driver"]["desired"]
+    assert (driver["branch"], driver["version"], driver["flavour"]) == ("580", "580.178.04", "open")
+    assert "nvidia-kernel-open-dkms=580.178.04-1" in driver["install"]
+    assert driver["install"][0] == "linux-headers-6.12.48+deb13-amd64"
+    fabric = plan["areas"]["nvidia_fabric"]["desired"]
+    assert fabric["install"] == ["nvidia-fabricmanager=580.178.04-1"]
+    assert fabric["gpus_completed"]
+    assert plan["areas"]["docker"]["desired"]["source"] == "distribution"
+    assert plan["areas"]["pytorch_image"]["desired"]["pull"] == f"nvcr.io/nvidia/pytorch@{plans.INDEX}"
+    assert plan["download_mib"] == 8584
+    assert plan["areas"]["mig"]["actual"] == "unknown"
+
+
+def test_repository_files_carry_the_key_and_pins_have_a_name_that_apt_reads() -> None:
+    files = {spec["path"]: spec["content"] for spec in plan_for(facts_for())["areas"]["nvidia_driver"]["desired"]["files"]}
+    sources = files["/etc/apt/sources.list.d/rackready-nvidia-cuda.sources"]
+    assert (
+        "URIs: https://developer.download.nvidia.com/compute/cuda/repos/debian13/x86_64/\nSuites: /\nArchitectures: amd64\nSigned-By:\n -----BEGIN PGP"
+        in sources
+    )
+    assert "\n .\n" in sources
+    assert "" not in sources.splitlines()
+    pin = files["/etc/apt/preferences.d/rackready-nvidia.pref"]
+    assert "Pin: version 580.178.04-*\nPin-Priority: 1001\n" in pin
+    assert "src:*nvidia*:any" in pin
+
+
+def test_what_must_be_reachable_is_named_before_anything_changes() -> None:
+    sources = plan_for(facts_for())["sources"]
+    by_name = {entry["name"]: entry for entry in sources["repositories"]}
+    assert by_name["nvidia-cuda"]["packages"]["nvidia-fabricmanager"] == "580.178.04-1"
+    assert by_name["nvidia-cuda"]["packages"]["nvidia-driver-cuda"] == "580.178.04-1"
+    archive = by_name["debian-13"]
+    assert archive["url"] == "https://deb.debian.org/debian"
+    assert archive["packages"] == {"linux-headers-6.12.48+deb13-amd64": None, "docker.io": None, "docker-cli": None}
+    assert "kernel" in archive["hint"]
+    assert sources["images"] == [{"ref": plans.IMAGE, "digest": plans.INDEX}]
+
+
+def test_without_an_archive_to_ask_the_plan_says_so() -> None:
+    facts = facts_for()
+    facts["files"]["/etc/apt/sources.list.d/debian.sources"] = "Types: deb\nURIs: file:/srv/debian\nSuites: trixie\nComponents: main\n"
+    assert any("no HTTP source of debian-13" in warning for warning in plan_for(facts)["warnings"])
+
+
+def test_a_planned_host_has_nothing_left_but_the_smoke_test() -> None:
+    bare = facts_for()
+    facts = apply_plan(bare, plan_for(bare))
+    plan = plan_for(facts)
+    assert open_areas(plan) == ["smoke_test"]
+    assert plan["converged"]
+    assert plan["sources"] == {"repositories": [], "images": []}
+    assert plan["download_mib"] is None
+    assert plan_for(accept(facts, plan))["areas"]["smoke_test"]["converged"]
+
+
+def test_the_installed_fixture_differs_only_where_our_files_are_missing() -> None:
+    plan = plan_for(facts_for(**CONVERGED))
+    assert plan["areas"]["nvidia_fabric"]["converged"]
+    assert plan["areas"]["mig"]["converged"]
+    assert all(action.startswith(("write ", "rebuild the initramfs")) for action in plan["areas"]["nvidia_driver"]["actions"])
+
+
+# --- refusals
+
+
+def test_a_missing_gpu_is_refused_with_those_that_are_there() -> None:
+    plan = plan_for(facts_for(gpus=7))
+    sentence = only(plan["refusals"])
+    assert "7 of 8 H100 SXM5 80GB" in sentence
+    assert "1 missing" in sentence
+    assert all(bus_id in sentence for bus_id in BUS_IDS[:7])
+    assert plan["areas"] == {}
+    assert not plan["converged"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "variables", "words"),
+    [
+        ({"gpus": 0}, {}, "no NVIDIA GPU on the PCI bus"),
+        ({}, {"gpu_expected": {"model": "h100-sxm5-80gb", "count": 4}}, "4 more than gpu_expected says"),
+        ({}, {"gpu_expected": {"model": "h200-sxm-141gb", "count": 8}}, "H100 SXM5 80GB at 0000:1a:00.0"),
+        ({"bound_to": "vfio-pci"}, {}, "bound to vfio-pci"),
+        ({"distribution": ("ubuntu", "20.04", "focal", "Ubuntu 20.04.6 LTS")}, {}, "Ubuntu 20.04.6 LTS (ubuntu-20.04) is not a supported distribution"),
+        ({"architecture": "aarch64"}, {}, "Debian 13 (trixie) on aarch64 is not supported"),
+        ({"broken": True}, {}, "dpkg has half-installed packages"),
+        ({"busy": "apt-get (pid 123) holds /var/lib/dpkg/lock-frontend"}, {}, "apt-get (pid 123) holds"),
+        ({}, {"nvidia_driver_version": "535.183.06"}, "Driver branch 535 ended in 2026-06"),
+        ({}, {"nvidia_driver_branch": 999}, "Driver branch 999 is not in the catalog"),
+        ({}, {"nvidia_driver_branch": 620, "nvidia_driver_flavour": "proprietary"}, "branch 620 has no proprietary kernel modules"),
+        ({}, {"nvidia_driver_version": "580.65.06"}, "The lock has no nvidia-driver-cuda that is 580.65.06 (it has 580.178.04-1)"),
+        ({}, {"nvidia_container_toolkit_version": "1.17.0"}, "Toolkit 1.17.0 fails on images"),
+        ({}, {"nvidia_container_toolkit_version": "1.16.2"}, "CVE-2025-23266"),
+        ({}, {"nvidia_container_toolkit_version": "1.19.1"}, "The lock has no nvidia-container-toolkit and no"),
+        ({}, {"pytorch_image_ref": "nvcr.io/nvidia/pytorch:26.08-py3"}, "nvcr.io/nvidia/pytorch:26.08-py3 is not in the lock"),
+        ({}, {"pytorch_image_ref": f"{plans.IMAGE}@sha256:{'9' * 64}"}, "it is not clear which image is meant"),
+        ({"pci_id": "10de:2901", "nvswitches": 0}, {"gpu_expected": None, "nvidia_driver_flavour": "proprietary"}, "(Blackwell) needs the open kernel modules"),
+        ({"free_mib": 20_000}, {}, "would fill the disk"),
+        ({"daemon_json": {"features": {"cdi": False}}}, {}, "turns CDI off"),
+        ({"files": {"/etc/docker/daemon.json": "{"}}, {}, "/etc/docker/daemon.json is not JSON"),
+        ({"docker": "26.1.5"}, {"docker_source": "docker"}, "docker.io is installed and docker_source is docker"),
+        ({"docker": "26.1.5"}, {"docker_daemon_options": {"hosts": ["tcp://0.0.0.0"]}}, "sets --host on its command line"),
+        ({"docker": "26.1.5", "containers": ({"id": "1", "name": "web", "image": "x", "devices": []},)}, {}, "running containers would stop (web)"),
+        ({**CONVERGED, "driver": "550.163.01"}, {}, "550.163.01 open is loaded and 580.178.04 open is planned, so a reboot is needed"),
+        ({**CONVERGED, "driver": "550.163.01"}, {"nvidia_driver_reboot_ok": True}, "this version of rackready does not reboot hosts"),
+        ({**CONVERGED, "flavour": "proprietary"}, {}, "580.178.04 proprietary is loaded"),
+        ({**CONVERGED, "smi_state": "hung"}, {}, "nvidia-smi did not end within 15 s"),
+        ({**CONVERGED, "smi_state": "failed"}, {}, "nvidia-smi exited 9"),
+        ({**CONVERGED, "held": True, "packages": {"x": "1"}, "library": "580.178.04", "smi_state": "garbled"}, {}, "is not its XML"),
+    ],
+)
+def test_refused(changes: dict[str, Any], variables: dict[str, Any], words: str) -> None:
+    plan = plan_for(facts_for(**changes), **variables)
+    Draft202012Validator(SCHEMA).validate(plan)
+    matching = [sentence for sentence in plan["refusals"] if words in sentence]
+    assert len(matching) == 1, plan["refusals"]
+    assert ", so " in matching[0]
+    assert matching[0].endswith(".")
+    assert not plan["converged"]
+
+
+def test_without_a_lock_driver_toolkit_and_image_are_refused_with_the_remedy() -> None:
+    refusals = plan_for(facts_for(), rackready_lock=None)["refusals"]
+    assert len(refusals) == 3
+    assert all(sentence.endswith("run ansible-playbook playbooks/pin.yml.") for sentence in refusals)
+
+
+def test_a_lock_for_another_address_is_refused() -> None:
+    refusals = plan_for(facts_for(), rackready_mirror={"packages": {"nvidia-cuda": "https://mirror.example/cuda"}})["refusals"]
+    assert "this host uses https://mirror.example/cuda/debian13/x86_64/" in only(refusals)
+
+
+def test_docker_from_a_snap_is_refused() -> None:
+    facts = facts_for()
+    facts["docker"]["snap"] = True
+    assert "snap remove docker" in only(plan_for(facts)["refusals"])
+
+
+def test_a_driver_under_a_running_job_is_not_touched() -> None:
+    facts = facts_for(**CONVERGED, holders=(WORKLOAD,))
+    del facts["packages"]["installed"]["nvidia-kernel-open-dkms"]
+    plan = plan_for(facts)
+    assert "python3 train.py (pid 4711, session-3.scope)" in only(plan["refusals"])
+    assert plan["drain"]
+
+
+def test_a_running_job_does_not_matter_when_driver_and_mig_hold() -> None:
+    bare = facts_for()
+    facts = apply_plan(bare, plan_for(bare))
+    facts["holders"] = [WORKLOAD]
+    assert plan_for(facts)["converged"]
+
+
+def test_a_library_that_ran_ahead_of_the_module_is_repaired_and_not_refused() -> None:
+    facts = facts_for(**CONVERGED, smi_state="failed", library="595.91.07")
+    facts["packages"]["installed"]["nvidia-driver-cuda"]["version"] = "595.91.07-1"
+    plan = plan_for(facts)
+    assert plan["refusals"] == []
+    assert "install nvidia-driver-cuda=580.178.04-1" in plan["areas"]["nvidia_driver"]["actions"]
+
+
+# --- decisions
+
+
+def test_masked_units_are_unmasked() -> None:
+    facts = facts_for(**CONVERGED)
+    facts["units"]["nvidia-fabricmanager.service"] = {"load": "masked", "active": "inactive", "enabled": "masked"}
+    plan = plan_for(facts)
+    assert plan["refusals"] == []
+    assert plan["areas"]["nvidia_fabric"]["actions"] == ["unmask nvidia-fabricmanager.service", "enable and start nvidia-fabricmanager.service"]
+
+
+def test_no_fabric_without_switches_but_a_warning_on_a_full_board() -> None:
+    plan = plan_for(facts_for(nvswitches=0))
+    fabric = plan["areas"]["nvidia_fabric"]
+    assert fabric["desired"] == {"required": False}
+    assert fabric["converged"]
+    assert any("no NVSwitch on the PCI bus" in warning for warning in plan["warnings"])
+    assert plan["areas"]["smoke_test"]["desired"]["options"]["not_applicable"] == {"fabric": "this board has no NVSwitch fabric"}
+
+
+def test_an_nvlink5_board_is_known_by_its_gpus() -> None:
+    plan = plan_for(facts_for(pci_id="10de:2901", nvswitches=0), gpu_expected={"model": "b200-sxm-180gb", "count": 8})
+    fabric = plan["areas"]["nvidia_fabric"]["desired"]
+    assert fabric["install"] == ["nvidia-fabricmanager=580.178.04-1", "nvlsm=2026.02.16-1", "infiniband-diags"]
+    assert fabric["modules"] == ["mlx5_core", "ib_umad"]
+    assert fabric["hold"] == ["nvidia-fabricmanager", "nvlsm"]
+
+
+def test_an_a100_board_reports_no_fabric_state() -> None:
+    plan = plan_for(facts_for(pci_id="10de:20b2"), gpu_expected=None)
+    assert plan["areas"]["nvidia_fabric"]["desired"]["gpus_completed"] is False
+
+
+def test_a_fabric_that_is_not_complete_is_not_converged() -> None:
+    plan = plan_for(facts_for(**CONVERGED, fabric_state="In Progress"))
+    assert plan["areas"]["nvidia_fabric"]["actions"] == ["wait until every GPU reports Completed, Success"]
+
+
+def test_an_unknown_gpu_is_planned_with_warnings() -> None:
+    plan = plan_for(facts_for(pci_id="10de:2684", gpus=2, nvswitches=0), gpu_expected=None)
+    assert plan["refusals"] == []
+    assert any("10de:2684" in warning for warning in plan["warnings"])
+
+
+def test_secure_boot_and_unverified_facts_are_warned_about() -> None:
+    warnings = plan_for(facts_for(secure_boot="enabled"))["warnings"]
+    assert any("enrolled at the console" in warning for warning in warnings)
+    assert any("is not verified (source: dig-compute)" in warning for warning in warnings)
+
+
+def test_the_newest_locked_version_of_the_branch_is_taken() -> None:
+    lock = plans.lock(drivers=("580.178.04", "580.200.01", "595.91.07"))
+    assert plan_for(facts_for(), rackready_lock=lock)["areas"]["nvidia_driver"]["desired"]["version"] == "580.200.01"
+    other = plan_for(facts_for(), rackready_lock=lock, nvidia_driver_branch=595)
+    assert other["areas"]["nvidia_driver"]["desired"]["version"] == "595.91.07"
+    assert other["areas"]["nvidia_fabric"]["desired"]["install"] == ["nvidia-fabricmanager=595.91.07-1"]
+
+
+def test_nouveau_is_unloaded_and_kept_out_of_the_initramfs() -> None:
+    driver = plan_for(facts_for(nouveau=True))["areas"]["nvidia_driver"]
+    assert "unload nouveau" in driver["actions"]
+    assert driver["desired"]["initramfs_command"] == ["update-initramfs", "-u"]
+
+
+def test_daemon_json_is_merged() -> None:
+    facts = facts_for(docker="26.1.5", daemon_json={"log-driver": "local", "features": {"buildkit": True}})
+    docker = plan_for(facts, docker_daemon_options={"log-driver": "journald"})["areas"]["docker"]["desired"]
+    assert docker["daemon_json"] == {"features": {"cdi": True, "buildkit": True}, "log-driver": "journald"}
+    assert json.loads(docker["daemon_json_text"]) == docker["daemon_json"]
+    assert docker["restart"]
+
+
+def test_a_daemon_json_that_holds_is_left_alone_to_the_letter() -> None:
+    text = '{"features": {"cdi":true}, "data-root":"/data"}'
+    docker = plan_for(facts_for(docker="26.1.5", files={"/etc/docker/daemon.json": text}))["areas"]["docker"]["desired"]
+    assert docker["daemon_json_text"] == text
+    assert not docker["restart"]
+
+
+def test_docker_of_docker_is_locked_and_an_engine_that_serves_is_kept() -> None:
+    fresh = plan_for(facts_for(), docker_source="docker")["areas"]["docker"]["desired"]
+    assert fresh["install"][0] == "docker-ce=5:29.2.1-1~debian.13~trixie"
+    assert "Suites: trixie\nComponents: stable\n" in fresh["repository"]["content"]
+    there = facts_for(docker="28.5.1", packages=dict.fromkeys(plans.DOCKER_PACKAGES, "5:28.5.1-1~debian.13~trixie"))
+    del there["packages"]["installed"]["docker.io"]
+    kept = plan_for(there)["areas"]["docker"]["desired"]
+    assert (kept["source"], kept["repository"], kept["install"]) == ("docker", None, list(plans.DOCKER_PACKAGES))
+
+
+def test_an_old_engine_is_upgraded() -> None:
+    actions = plan_for(facts_for(docker="20.10.24"))["areas"]["docker"]["actions"]
+    assert "upgrade Docker 20.10.24 to 26.1 or newer" in actions
+
+
+def test_images_come_from_the_mirror_by_the_same_digest() -> None:
+    plan = plan_for(facts_for(), rackready_mirror={"images": {"nvcr.io": "registry.example:5000/cache"}})
+    assert plan["areas"]["pytorch_image"]["desired"]["pull"] == f"registry.example:5000/cache/nvidia/pytorch@{plans.INDEX}"
+    assert plan["sources"]["images"][0]["ref"] == "registry.example:5000/cache/nvidia/pytorch:26.07-py3"
+
+
+def test_a_cdi_specification_that_lacks_a_gpu_or_has_problems_is_written_again() -> None:
+    bare = facts_for()
+    facts = apply_plan(bare, plan_for(bare))
+    broken = copy.deepcopy(facts)
+    broken["cdi"]["specs"][0]["devices"].remove("7")
+    assert open_areas(plan_for(broken)) == ["nvidia_container_toolkit", "smoke_test"]
+    facts["cdi"]["specs"][0]["problems"] = ["/dev/nvidia0 has 195:0 in the spec and 1:3 on the host"]
+    assert plan_for(facts)["areas"]["nvidia_container_toolkit"]["actions"] == ["write /var/run/cdi/nvidia.yaml for 8 GPUs"]
+
+
+def test_a_simulated_stamp_does_not_accept_a_real_host() -> None:
+    bare = facts_for()
+    facts = apply_plan(bare, plan_for(bare))
+    facts = accept(facts, plan_for(facts), verdict="simulated")
+    assert not plan_for(facts)["areas"]["smoke_test"]["converged"]
+    assert plan_for(facts, smoke_test_backend="cpu")["areas"]["smoke_test"]["converged"]
+
+
+@pytest.mark.parametrize("change", [{"driver": "580.1"}, {"gpus": []}, {"tier": "burn"}, {"mig": {}}, {"release": "x"}, {"image_digest": "x"}])
+def test_any_difference_to_the_stamp_asks_for_a_new_test(change: dict[str, Any]) -> None:
+    bare = facts_for()
+    facts = apply_plan(bare, plan_for(bare))
+    facts = accept(facts, plan_for(facts))
+    facts["stamp"].update(change)
+    assert open_areas(plan_for(facts)) == ["smoke_test"]
+
+
+# --- MIG
+
+
+def layout(*entries: dict[str, Any]) -> dict[str, Any]:
+    return {"mig_layout": list(entries)}
+
+
+def test_a_layout_is_placed_on_every_card() -> None:
+    plan = plan_for(facts_for(), **layout({"gpus": "all", "instances": {"1g.10gb": 7}}))
+    mig = plan["areas"]["mig"]["desired"]
+    assert mig["resets"] == []
+    assert [instance["start"] for instance in mig["gpus"][0]["instances"]] == list(range(7))
+    assert plan["areas"]["smoke_test"]["desired"]["options"]["not_applicable"].keys() == {"all_reduce_exact"}
+
+
+def test_ampere_needs_a_reset_to_switch_mig() -> None:
+    plan = plan_for(facts_for(pci_id="10de:20b2"), gpu_expected=None, **layout({"gpus": "all", "instances": {"3g.40gb": 2}}))
+    assert plan["areas"]["mig"]["desired"]["resets"] == list(BUS_IDS)
+
+
+def test_cards_are_named_by_index_uuid_and_bus_id() -> None:
+    facts = facts_for(**CONVERGED)
+    uuid = facts["nvidia_smi"]["gpus"][5]["uuid"]
+    mig = plan_for(facts, **layout({"gpus": [0, "0000:1B:00.0", uuid], "instances": {"7g.80gb": 1}}))["areas"]["mig"]["desired"]
+    assert [gpu["mode"] for gpu in mig["gpus"]] == ["enabled", "enabled", "disabled", "disabled", "disabled", "enabled", "disabled", "disabled"]
+
+
+@pytest.mark.parametrize(
+    ("entries", "words"),
+    [
+        ([{"gpus": "all", "instances": {"1g.5gb": 7}}], "has no MIG profile 1g.5gb"),
+        ([{"gpus": [0], "instances": {"3g.40gb": 2, "1g.10gb": 1}}], "1 x 1g.10gb do not fit on H100 SXM5 80GB at 0000:1a:00.0"),
+        ([{"gpus": [0], "instances": {"1g.10gb+me": 2}}], "2 x 1g.10gb+me do not fit"),
+        ([{"gpus": [9], "instances": {"1g.10gb": 1}}], "names the GPU 9, which this host does not have"),
+        ([{"gpus": "all", "instances": {"1g.10gb": 1}}, {"gpus": [0], "instances": {"1g.10gb": 2}}], "asks twice for the GPU 0000:1a:00.0"),
+    ],
+)
+def test_impossible_layouts_are_refused(entries: list[dict[str, Any]], words: str) -> None:
+    refusals = plan_for(facts_for(), **layout(*entries))["refusals"]
+    assert any(words in sentence for sentence in refusals), refusals
+
+
+def test_a_card_without_mig_is_refused_by_name_and_off_holds_on_it() -> None:
+    l40s = facts_for(pci_id="10de:26b9", nvswitches=0)
+    refusals = plan_for(l40s, gpu_expected=None, **layout({"gpus": [0], "instances": {"1g.10gb": 1}}))["refusals"]
+    assert "L40S at 0000:1a:00.0 has no MIG" in only(refusals)
+    assert plan_for(l40s, gpu_expected=None)["areas"]["mig"]["converged"]
+
+
+def instance(profile: str, start: int, number: int = 0) -> dict[str, Any]:
+    return {"profile": profile, "gi": number, "ci": 0, "placement_start": start, "uuid": f"MIG-{start}"}
+
+
+def test_instances_that_are_wanted_stay_where_they_are() -> None:
+    facts = facts_for(**CONVERGED, mig={0: [instance("3g.40gb", 4)]})
+    mig = plan_for(facts, **layout({"gpus": [0], "instances": {"3g.40gb": 1, "2g.20gb": 1}}))["areas"]["mig"]
+    assert mig["desired"]["gpus"][0]["instances"] == [{"profile": "2g.20gb", "start": 0}, {"profile": "3g.40gb", "start": 4}]
+    same = plan_for(facts, **layout({"gpus": [0], "instances": {"3g.40gb": 1}}))["areas"]["mig"]
+    assert same["converged"]
+
+
+def test_a_card_in_use_keeps_its_layout_and_another_card_does_not_matter() -> None:
+    facts = facts_for(**CONVERGED, holders=(WORKLOAD,))
+    assert "GPU 0000:1a:00.0 is in use" in only(plan_for(facts, **layout({"gpus": [0], "instances": {"1g.10gb": 7}}))["refusals"])
+    assert plan_for(facts, **layout({"gpus": [1], "instances": {"1g.10gb": 7}}))["refusals"] == []
+
+
+def test_a_mode_that_is_pending_is_not_converged() -> None:
+    facts = facts_for(**CONVERGED)
+    facts["nvidia_smi"]["gpus"][0]["mig"].update(current="disabled", pending="enabled")
+    assert plan_for(facts)["areas"]["mig"]["actual"]["gpus"]["0000:1a:00.0"] == "disabled, enabled after a reset"
+
+
+# --- properties
+
+hosts = st.fixed_dictionaries(
+    {
+        "pci_id": st.sampled_from(["10de:20b2", "10de:2330", "10de:2335", "10de:2901", "10de:26b9"]),
+        "gpus": st.integers(1, 8),
+        "nvswitches": st.sampled_from([0, 4]),
+        "nouveau": st.booleans(),
+        "headers": st.booleans(),
+        "docker": st.sampled_from([None, "26.1.5"]),
+        "daemon_json": st.sampled_from([None, {}, {"log-driver": "local"}]),
+    }
+)
+requests = st.fixed_dictionaries(
+    {
+        "gpu_expected": st.none(),
+        "mig_layout": st.sampled_from(["off", [{"gpus": "all", "instances": {"1g.10gb": 3}}], [{"gpus": [0], "instances": {"3g.40gb": 1, "2g.20gb": 1}}]]),
+        "nvidia_driver_flavour": st.sampled_from([None, "open", "proprietary"]),
+        "docker_daemon_options": st.sampled_from([{}, {"live-restore": True}]),
+        "smoke_test_backend": st.sampled_from(["cuda", "cpu"]),
+    }
+)
+
+
+@given(changes=hosts, variables=requests)
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_planning_is_deterministic_and_its_result_plans_to_nothing(changes: dict[str, Any], variables: dict[str, Any]) -> None:
+    facts = facts_for(**changes)
+    before = canonical(facts)
+    plan = plan_for(facts, **variables)
+    assert canonical(plan_for(copy.deepcopy(facts), **variables)) == canonical(plan)
+    assert canonical(facts) == before, "planning must not change the facts"
+    Draft202012Validator(SCHEMA).validate(plan)
+    if plan["refusals"]:
+        return
+    after = apply_plan(facts, plan)
+    again = plan_for(after, **variables)
+    assert again["refusals"] == []
+    assert open_areas(again) == ["smoke_test"], [(name, again["areas"][name]["actions"]) for name in open_areas(again)]
+    assert again["converged"]
+    assert canonical(plan_for(apply_plan(after, again), **variables)) == canonical(again)

@@ -1,0 +1,151 @@
+# Copyright: (c) 2026, rackready contributors
+# GNU General Public License v3.0+ (see https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Package repositories and a registry for tests: real files behind a real HTTP server on this machine."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import lzma
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+Reply = tuple[int, dict[str, str], bytes]
+
+OCI_INDEX = "application/vnd.oci.image.index.v1+json"
+OCI_MANIFEST = "application/vnd.oci.image.manifest.v1+json"
+DOCKER_LIST = "application/vnd.docker.distribution.manifest.list.v2+json"
+DOCKER_MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
+
+
+class Site:
+    """Paths and what they answer. A value may be bytes, a reply, or a function of the request's headers."""
+
+    def __init__(self) -> None:
+        self.paths: dict[str, bytes | Reply | Callable[[dict[str, str]], Reply]] = {}
+        self.requests: list[tuple[str, dict[str, str]]] = []
+        self.address = ""
+
+    @property
+    def host(self) -> str:
+        return self.address.partition("://")[2]
+
+    def answer(self, path: str, headers: dict[str, str]) -> Reply:
+        self.requests.append((path, headers))
+        found = self.paths.get(path, self.paths.get(path.partition("?")[0]))
+        if found is None:
+            return 404, {}, b"no such page"
+        if isinstance(found, bytes):
+            return 200, {}, found
+        return found(headers) if callable(found) else found
+
+
+@contextmanager
+def served(site: Site) -> Iterator[Site]:
+    """Serve a site on a free port of the loopback."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            status, headers, body = site.answer(self.path, {name.lower(): value for name, value in self.headers.items()})
+            self.send_response(status)
+            for name, value in headers.items():
+                self.send_header(name, value)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Quiet."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    site.address = f"http://127.0.0.1:{server.server_address[1]}"
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield site
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def packages_text(packages: dict[str, list[str]], architecture: str = "amd64") -> str:
+    return "".join(
+        f"Package: {name}\nVersion: {version}\nArchitecture: {architecture}\nDescription: a package\n with a second line\n .\n and a third\n\n"
+        for name, versions in packages.items()
+        for version in versions
+    )
+
+
+def put_repository(
+    site: Site, base: str, packages: dict[str, list[str]], *, directory: str = "", endings: tuple[str, ...] = ("", ".gz", ".xz"), signed: bool = True
+) -> None:
+    """Put a repository at a path: flat without a directory, else below it as ``main/binary-amd64/`` is."""
+    text = packages_text(packages).encode()
+    files = {"": text, ".gz": gzip.compress(text), ".xz": lzma.compress(text)}
+    sums = ""
+    for ending in endings:
+        site.paths[f"{base}{directory}Packages{ending}"] = files[ending]
+        sums += f" {hashlib.sha256(files[ending]).hexdigest()} {len(files[ending])} {directory or './'}Packages{ending}\n"
+    release = f"Origin: tests\nMD5Sum:\n 0123 1 Packages\nSHA256:\n{sums}Date: Tue, 01 Dec 2026 04:00:00 UTC\n"
+    if signed:
+        site.paths[f"{base}InRelease"] = (
+            f"-----BEGIN PGP SIGNED MESSAGE-----\nHash: SHA512\n\n{release}-----BEGIN PGP SIGNATURE-----\n\nabc\n-----END PGP SIGNATURE-----\n".encode()
+        )
+    else:
+        site.paths[f"{base}Release"] = release.encode()
+
+
+def digest_of(body: bytes) -> str:
+    return f"sha256:{hashlib.sha256(body).hexdigest()}"
+
+
+def put_image(
+    site: Site, repository: str, tag: str, *, architectures: tuple[str, ...] = ("amd64", "arm64"), docker: bool = False, single: bool = False
+) -> dict[str, Any]:
+    """Put an image into a registry; returns its digest and those of its platforms, with their sizes."""
+    entries, platforms = [], {}
+    for number, architecture in enumerate(architectures):
+        config = json.dumps({"os": "linux", "architecture": architecture}).encode()
+        manifest = json.dumps(
+            {
+                "schemaVersion": 2,
+                "mediaType": DOCKER_MANIFEST if docker else OCI_MANIFEST,
+                "config": {"digest": digest_of(config), "size": len(config)},
+                "layers": [{"digest": "sha256:" + "0" * 64, "size": 1000 + number}, {"digest": "sha256:" + "1" * 64, "size": 2000}],
+            }
+        ).encode()
+        _put_manifest(site, repository, digest_of(manifest), manifest)
+        site.paths[f"/v2/{repository}/blobs/{digest_of(config)}"] = config
+        platforms[f"linux/{architecture}"] = {"digest": digest_of(manifest), "size_bytes": 3000 + number + len(config)}
+        entries.append({"digest": digest_of(manifest), "size": len(manifest), "platform": {"os": "linux", "architecture": architecture}})
+        top = manifest
+    if not single:
+        entries.append({"digest": "sha256:" + "2" * 64, "size": 1, "platform": {"os": "unknown", "architecture": "unknown"}})
+        top = json.dumps({"schemaVersion": 2, "mediaType": DOCKER_LIST if docker else OCI_INDEX, "manifests": entries}).encode()
+        _put_manifest(site, repository, digest_of(top), top)
+    _put_manifest(site, repository, tag, top)
+    return {"index": digest_of(top), "platforms": platforms}
+
+
+def _put_manifest(site: Site, repository: str, name: str, body: bytes) -> None:
+    kind = json.loads(body)["mediaType"]
+    site.paths[f"/v2/{repository}/manifests/{name}"] = (200, {"Content-Type": kind, "Docker-Content-Digest": digest_of(body)}, body)
+
+
+def ask_for_token(site: Site, repository: str) -> None:
+    """From now on every manifest and blob of a repository needs the token that ``/token`` gives away."""
+    challenge = f'Bearer realm="{site.address}/token",service="tests",scope="repository:{repository}:pull"'
+
+    def guarded(reply: bytes | Reply) -> Callable[[dict[str, str]], Reply]:
+        good: Reply = (200, {}, reply) if isinstance(reply, bytes) else reply
+        return lambda headers: good if headers.get("authorization") == "Bearer let-me-in" else (401, {"WWW-Authenticate": challenge}, b"")
+
+    for path, reply in list(site.paths.items()):
+        if path.startswith(f"/v2/{repository}/") and not callable(reply):
+            site.paths[path] = guarded(reply)
+    site.paths["/token"] = json.dumps({"token": "let-me-in"}).encode()
