@@ -500,7 +500,7 @@ def container_run(outcome: Outcome) -> Check:
         "ranks": len(logs),
         "ranks_ended": len(ended),
         "stages": {str(rank): log.stage[0] for rank, log in logs.items() if log.stage},
-        "output": [*child.stdout, *child.stderr][-20:] if child.exit_code != 0 or len(ended) < len(logs) else [],
+        "output": [line[:500] for line in [*child.stdout, *child.stderr][-20:]] if child.exit_code != 0 or len(ended) < len(logs) else [],
     }
 
     def check(reason: str | None, remedy: str | None = None) -> Check:

@@ -64,7 +64,7 @@ LOWEST_CAPABILITY = {"fp64": (0, 0), "fp32": (0, 0), "fp16": (5, 3), "tf32": (8,
 SHAPES = {"cuda": (4096, 1024, 4096), "cpu": (256, 256, 256)}
 REPEATS = {"cuda": 8, "cpu": 2}
 # Elements of the vectors that are all-reduced: one, odd (no even split over ranks), and on GPUs one large enough to leave the low-latency path.
-VECTORS = {"cuda": (1, 1023, 1048577, 33554432), "cpu": (1, 1023, 65537)}
+VECTORS = {"cuda": (1, 1023, 1048577, 8388608), "cpu": (1, 1023, 65537)}
 REDUCE_ROUNDS = 5
 # Up to this many multiplications the reference is computed in 64-bit integers as a whole, above it in fp64 on the CPU, with a part in integers.
 INTEGER_WORK_MAX = 2**27
@@ -73,12 +73,14 @@ INTEGER_WORK_MAX = 2**27
 class Options(NamedTuple):
     """What the host asks for, as JSON in the environment variable ``RACKREADY_SMOKE``: torchrun takes options of ours for abbreviations of its own.
 
-    ``run``: id of this run, repeated in every line. ``dtypes``: keys of PRODUCTS. ``limit``: seconds after which this process ends itself.
+    ``run``: id of this run, repeated in every line. ``dtypes``: keys of PRODUCTS. ``collective``: whether the ranks
+    can talk to each other (instances of a divided GPU cannot). ``limit``: seconds after which this process ends itself.
     """
 
     backend: str
     run: str
     dtypes: list[str]
+    collective: bool
     limit: int
 
 
@@ -323,15 +325,19 @@ def all_reduce_exact(torch: Any, backend: str, device: str, rank: int, world: in
     """Sums of integers over all ranks, each rank comparing its whole result with the sum that it computes alone; (status, reason, value)."""
     dist = torch.distributed
     value: dict[str, Any] = {"world": world, "rounds": 0, "elements": 0, "wrong": 0, "nan": 0, "inf": 0, "first_wrong": None}
-    for kind in (torch.float32, torch.int64):
-        for size in VECTORS[backend]:
-            terms = [[reduce_term(torch, size, r, turn) for r in range(world)] for turn in range(2)]
-            truths = [sum(of_turn[1:], of_turn[0]) for of_turn in terms]
-            for turn in range(REDUCE_ROUNDS):
+    for size in VECTORS[backend]:
+        # Two different inputs that take turns, so that a sum of the round before is no right answer. Of the others' terms only the sum is kept.
+        terms = [reduce_term(torch, size, rank, turn) for turn in range(2)]
+        truths = [torch.zeros(size, dtype=torch.int64) for _ in range(2)]
+        for turn in range(2):
+            for other in range(world):
+                truths[turn] += reduce_term(torch, size, other, turn)
+        for kind in (torch.float32, torch.int64):
+            for number in range(REDUCE_ROUNDS):
                 # A copy, whatever the type and device: the sum replaces its input.
-                mine = terms[turn % 2][rank].clone().to(kind).to(device)
+                mine = terms[number % 2].clone().to(kind).to(device)
                 dist.all_reduce(mine)
-                found = compare(torch, mine, truths[turn % 2])
+                found = compare(torch, mine, truths[number % 2])
                 value["rounds"] += 1
                 value["elements"] += found["elements"]
                 for key in ("wrong", "nan", "inf"):
@@ -374,7 +380,8 @@ class Rank:
         self.identify(torch, nodes)
         for dtype in self.dtypes:
             self.one(f"matmul_exact.{dtype}", lambda d=dtype: matmul_exact(torch, d, self.options.backend, self.device))  # type: ignore[misc]
-        self.collective(torch, dist)
+        if self.options.collective:
+            self.collective(torch, dist)
         self.report.emit("end")
 
     def identify(self, torch: Any, nodes: dict[str, list[int]]) -> None:
@@ -463,7 +470,7 @@ def describe_torch(torch: Any) -> dict[str, Any]:
 def parse(text: str) -> Options:
     """The options from their JSON text. ValueError, KeyError or TypeError where they are not as they have to be."""
     given = json.loads(text)
-    options = Options(backend=given["backend"], run=given["run"], dtypes=list(given["dtypes"]), limit=int(given["limit"]))
+    options = Options(backend=given["backend"], run=given["run"], dtypes=list(given["dtypes"]), collective=bool(given["collective"]), limit=int(given["limit"]))
     unknown = [d for d in options.dtypes if d not in PRODUCTS]
     if options.backend not in SHAPES or unknown:
         raise ValueError(f"backend {options.backend!r} or number formats {unknown} unknown")

@@ -28,6 +28,8 @@ PAYLOAD_IN_CONTAINER = "/rackready/smoke_payload.py"
 ORPHAN_GRACE_S = 30
 # How long a killed child may take to be gone, and how long its pipes are still read after it ended.
 KILL_GRACE_S = 5.0
+# How long the engine may take for each of the three steps that end our container.
+KILL_LIMIT_S = 8
 DRAIN_S = 2.0
 LINE_MAX = 65536
 KEPT_LINES = 400
@@ -44,6 +46,7 @@ class Container(NamedTuple):
     backend: str
     ranks: int
     dtypes: list[str]
+    collective: bool
     ulimits: list[str]
     shm_size: str
     env: dict[str, str]
@@ -62,6 +65,7 @@ def build_command(container: Container, engine: str = "docker") -> list[str]:
         "backend": container.backend,
         "run": container.run_id,
         "dtypes": container.dtypes,
+        "collective": container.collective,
         "limit": container.limit_s + ORPHAN_GRACE_S,
     }
     env = {
@@ -115,9 +119,9 @@ def remove_leftovers(run: Run, engine: str = "docker") -> tuple[list[str], str |
 
 def kill_container(run: Run, name: str, engine: str = "docker") -> str | None:
     """Kill and remove our own container; None when it is gone, else a sentence."""
-    run([engine, "kill", name], 15)
-    run([engine, "rm", "--force", name], 15)
-    code, out, err = run([engine, "ps", "--all", "--quiet", "--filter", f"name=^{name}$"], 15)
+    run([engine, "kill", name], KILL_LIMIT_S)
+    run([engine, "rm", "--force", name], KILL_LIMIT_S)
+    code, out, err = run([engine, "ps", "--all", "--quiet", "--filter", f"name=^{name}$"], KILL_LIMIT_S)
     if code != 0:
         return f"whether the container {name} is gone is not known: {err.strip() or f'exit status {code}'}"
     return f"the container {name} could not be killed; a process in it hangs in the driver" if out.strip() else None

@@ -75,13 +75,14 @@ def payload(python: str, gpus: list[smoke_checks.ExpectedGpu], lines: list[str],
         backend="cuda",
         ranks=len(gpus),
         dtypes=smoke_checks.dtypes_to_run(gpus),
+        collective=True,
         ulimits=[],
         shm_size="64m",
         env=env,
         limit_s=LIMIT_S,
         threads=max(1, (os.cpu_count() or 1) // len(gpus)),
     )
-    settings = {"backend": "cuda", "run": RUN_ID, "dtypes": container.dtypes, "limit": LIMIT_S + 30}
+    settings = {"backend": "cuda", "run": RUN_ID, "dtypes": container.dtypes, "collective": True, "limit": LIMIT_S + 30}
     os.environ.update({"NCCL_SOCKET_IFNAME": "lo", "GLOO_SOCKET_IFNAME": "lo", "CUDA_DEVICE_ORDER": "PCI_BUS_ID", "OMP_NUM_THREADS": str(container.threads)})
     os.environ.update({**env, smoke_payload.SETTINGS: json.dumps(settings)})
     transcript = smoke_run.Transcript(RUN_ID, len(gpus))

@@ -47,6 +47,7 @@ def container(ranks: int = 2, backend: str = "cuda", **changes: Any) -> Containe
         backend=backend,
         ranks=ranks,
         dtypes=["fp64", "bf16"],
+        collective=True,
         ulimits=["memlock=-1", "stack=67108864"],
         shm_size="1g",
         env={},

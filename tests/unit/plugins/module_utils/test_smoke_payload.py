@@ -204,10 +204,15 @@ class TestErrors:
 
 class TestOptions:
     def test_given_by_the_host(self) -> None:
-        assert parse('{"backend":"cpu","run":"a","dtypes":["bf16"],"limit":9}') == Options("cpu", "a", ["bf16"], 9)
+        assert parse('{"backend":"cpu","run":"a","dtypes":["bf16"],"collective":true,"limit":9}') == Options("cpu", "a", ["bf16"], True, 9)
 
     @pytest.mark.parametrize(
-        "text", ['{"backend":"gpu","run":"a","dtypes":[],"limit":9}', '{"backend":"cpu","run":"a","dtypes":["int4"],"limit":9}', "nothing"]
+        "text",
+        [
+            '{"backend":"gpu","run":"a","dtypes":[],"collective":true,"limit":9}',
+            '{"backend":"cpu","run":"a","dtypes":["int4"],"collective":true,"limit":9}',
+            "nothing",
+        ],
     )
     def test_what_is_unknown_is_an_error(self, text: str) -> None:
         with pytest.raises(ValueError, match=r"unknown|Expecting"):
@@ -217,7 +222,7 @@ class TestOptions:
 class TestRank:
     def rank(self, written: Written) -> Rank:
         env = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1"}
-        return Rank(Options("cuda", "abc", ["fp64", "bf16"], 9), env, Reporter("abc", 1, written))
+        return Rank(Options("cuda", "abc", ["fp64", "bf16"], True, 9), env, Reporter("abc", 1, written))
 
     def test_cuda_that_is_not_there_fails_in_its_own_words_and_nothing_runs_on_the_cpu(self) -> None:
         def no_cuda() -> None:

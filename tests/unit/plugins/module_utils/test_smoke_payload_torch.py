@@ -148,7 +148,7 @@ def without_network(command: list[str]) -> list[str]:
 
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_everything_under_torchrun(ranks: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = {"backend": "cpu", "run": "abc", "dtypes": list(PRODUCTS), "limit": 110}
+    settings = {"backend": "cpu", "run": "abc", "dtypes": list(PRODUCTS), "collective": True, "limit": 110}
     for key, value in {"RACKREADY_SMOKE": json.dumps(settings), "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}.items():
         monkeypatch.setenv(key, value)
     transcript = Transcript("abc", ranks)
@@ -165,7 +165,7 @@ def test_everything_under_torchrun(ranks: int, monkeypatch: pytest.MonkeyPatch) 
 def test_asked_for_cuda_without_a_gpu_nothing_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     if torch.cuda.is_available():
         pytest.skip("this machine has a GPU")
-    monkeypatch.setenv("RACKREADY_SMOKE", json.dumps({"backend": "cuda", "run": "abc", "dtypes": ["fp64"], "limit": 110}))
+    monkeypatch.setenv("RACKREADY_SMOKE", json.dumps({"backend": "cuda", "run": "abc", "dtypes": ["fp64"], "collective": True, "limit": 110}))
     transcript = Transcript("abc", 1)
     ended = run_child(torchrun(1, Path(smoke_payload.__file__), 29660), 100, transcript.take)
     log = transcript.ranks[0]

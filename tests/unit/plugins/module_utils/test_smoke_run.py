@@ -95,7 +95,7 @@ class TestCommand:
         assert env["NCCL_NVLS_ENABLE"] == "0"
         assert env["OMP_NUM_THREADS"] == "4"
         settings = json.loads(env["RACKREADY_SMOKE"])
-        assert settings == {"backend": "cuda", "run": RUN, "dtypes": ["fp64", "bf16"], "limit": 130}
+        assert settings == {"backend": "cuda", "run": RUN, "dtypes": ["fp64", "bf16"], "collective": True, "limit": 130}
 
 
 class Engine:

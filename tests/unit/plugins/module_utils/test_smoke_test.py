@@ -229,9 +229,18 @@ class TestContainer:
         host = Host(tmp_path)
         run_test(request(env={"NCCL_DEBUG": "INFO"}), host.machine())
         [container] = host.containers
-        assert (container.image, container.ranks, container.backend, container.limit_s) == (IMAGE, WORLD, "cuda", 270)
+        assert (container.image, container.ranks, container.backend, container.limit_s) == (IMAGE, WORLD, "cuda", 260)
         assert container.dtypes == ["fp64", "fp32", "fp16", "tf32", "bf16", "fp8"]
+        assert container.collective
         assert "NCCL_DEBUG=INFO" in build_command(container)
+
+    def test_what_the_plan_excused_is_not_tried(self, tmp_path: Path) -> None:
+        host = Host(tmp_path)
+        excused = {"all_reduce_exact": "instances cannot talk to each other", "matmul_exact.fp8": "no such unit"}
+        returned = run_test(request(not_applicable=excused), host.machine())
+        [container] = host.containers
+        assert (container.collective, "fp8" in container.dtypes, "bf16" in container.dtypes) == (False, False, True)
+        assert returned["verdict"] == "accepted"
 
     def test_the_payload_is_the_real_one_readable_and_gone_afterwards(self, tmp_path: Path) -> None:
         host = Host(tmp_path)
@@ -270,7 +279,7 @@ class TestContainer:
         host = Host(tmp_path)
         returned = run_test(request(timeout=45), host.machine())
         assert (returned["verdict"], host.containers) == ("incomplete", [])
-        assert "of 45 s only 15 s were left for the container" in returned["reason"]
+        assert "of 45 s only 5 s were left for the container" in returned["reason"]
 
     def test_two_tests_of_a_host_do_not_mix(self, tmp_path: Path) -> None:
         host = Host(tmp_path).with_stamp(OLD)
