@@ -60,7 +60,8 @@ class Web:
 
 
 def _words(error: BaseException) -> str:
+    """What happened: the cause that urllib wrapped, rather than the wrapper."""
     reason = getattr(error, "reason", None)
     if isinstance(reason, BaseException):
         return _words(reason)
-    return str(reason or error) or type(error).__name__
+    return str(error) or type(error).__name__

@@ -141,7 +141,7 @@ def parse(variables: Mapping[str, Any], catalog: Catalog) -> Request:
 
 
 def _near(name: str, candidates: list[str]) -> str:
-    close = difflib.get_close_matches(name, candidates, n=1, cutoff=0.6)
+    close = difflib.get_close_matches(name, candidates, n=1, cutoff=0.75)
     return f"; did you mean {close[0]}?" if close else "."
 
 

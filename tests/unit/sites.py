@@ -5,15 +5,23 @@
 
 from __future__ import annotations
 
+import datetime
 import gzip
 import hashlib
 import json
 import lzma
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from ipaddress import IPv4Address
+from pathlib import Path
 from typing import Any
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 
 Reply = tuple[int, dict[str, str], bytes]
 
@@ -46,8 +54,8 @@ class Site:
 
 
 @contextmanager
-def served(site: Site) -> Iterator[Site]:
-    """Serve a site on a free port of the loopback."""
+def served(site: Site, certificate: Path | None = None) -> Iterator[Site]:
+    """Serve a site on a free port of the loopback; with a certificate (PEM, key inside) over TLS."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -63,8 +71,12 @@ def served(site: Site) -> Iterator[Site]:
             """Quiet."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    site.address = f"http://127.0.0.1:{server.server_address[1]}"
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    if certificate is not None:
+        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        tls.load_cert_chain(certificate)
+        server.socket = tls.wrap_socket(server.socket, server_side=True)
+    site.address = f"{'https' if certificate else 'http'}://127.0.0.1:{server.server_address[1]}"
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()
     try:
         yield site
@@ -149,3 +161,45 @@ def ask_for_token(site: Site, repository: str) -> None:
         if path.startswith(f"/v2/{repository}/") and not callable(reply):
             site.paths[path] = guarded(reply)
     site.paths["/token"] = json.dumps({"token": "let-me-in"}).encode()
+
+
+def make_certificates(directory: Path) -> tuple[Path, Path]:
+    """A certificate authority of our own and a server certificate for 127.0.0.1 by it: (authority, server with its key)."""
+    now = datetime.datetime.now(datetime.UTC)
+    authority_key, server_key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
+    authority_name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "rackready tests")])
+    server_name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
+
+    def certificate(subject: x509.Name, key: ec.EllipticCurvePrivateKey, *extensions: tuple[x509.ExtensionType, bool]) -> bytes:
+        builder = x509.CertificateBuilder().subject_name(subject).issuer_name(authority_name).public_key(key.public_key())
+        builder = (
+            builder.serial_number(x509.random_serial_number())
+            .not_valid_before(now - datetime.timedelta(days=1))
+            .not_valid_after(now + datetime.timedelta(days=1))
+        )
+        for extension, critical in extensions:
+            builder = builder.add_extension(extension, critical)
+        return builder.sign(authority_key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+
+    usage = x509.KeyUsage(
+        digital_signature=True,
+        key_cert_sign=True,
+        crl_sign=True,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+    identifier = x509.SubjectKeyIdentifier.from_public_key(authority_key.public_key())
+    authority = directory / "authority.pem"
+    authority.write_bytes(
+        certificate(authority_name, authority_key, (x509.BasicConstraints(ca=True, path_length=None), True), (usage, True), (identifier, False))
+    )
+    private = server_key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    names = x509.SubjectAlternativeName([x509.IPAddress(IPv4Address("127.0.0.1"))])
+    known = x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier)
+    server = directory / "server.pem"
+    server.write_bytes(certificate(server_name, server_key, (names, False), (known, False)) + private)
+    return authority, server

@@ -1,0 +1,123 @@
+# Copyright: (c) 2026, rackready contributors
+# GNU General Public License v3.0+ (see https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""gpu_plan, run by ansible-playbook."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit import plans
+from tests.unit.hosts import facts_for
+from tests.unit.plans import apply_plan, plan_for
+from tests.unit.playbooks import Run, dump, run
+
+LOCAL = {"ansible_connection": "local"}
+
+
+def playbook(directory: Path, **options: Any) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": "Plan",
+            "hosts": "all",
+            "gather_facts": False,
+            "tasks": [
+                {
+                    "name": "Take facts",
+                    "ansible.builtin.set_fact": {"gpu_host": "{{ lookup('ansible.builtin.file', facts_file) | from_json }}", "cacheable": True},
+                    "when": "facts_file is defined",
+                },
+                {"name": "Plan", "rackready.gpu.gpu_plan": options, "register": "planned", "ignore_errors": True},
+                dump("{'planned': planned, 'fact': ansible_facts.gpu_plan | default(none)}", directory),
+            ],
+        }
+    ]
+
+
+def facts_file(directory: Path, name: str, facts: dict[str, Any]) -> str:
+    path = directory / f"facts-{name}.json"
+    path.write_text(json.dumps(facts), encoding="utf-8")
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Four hosts at once: bare, misspelt, without facts, incomplete."""
+    directory = tmp_path_factory.mktemp("fleet")
+    bare = facts_file(directory, "bare", facts_for())
+    hosts = {
+        "h100-01": {"facts_file": bare, "form": "sxm5", "gpu_expected": {"model": "h100-{{ form }}-80gb", "count": 8}},
+        "h100-02": {"facts_file": bare, "nvidia_driver_flavor": "open", "smoke_test_tier": "slow"},
+        "h100-03": {},
+        "h100-04": {
+            "facts_file": facts_file(directory, "seven", facts_for(gpus=7)),
+            "gpu_expected": plans.MODEL,
+            "broken_of_somebody_else": "{{ nothing.here }}",
+        },
+    }
+    return run(directory, {"vars": {**LOCAL, "rackready_lock": plans.lock()}, "hosts": hosts}, playbook(directory))
+
+
+def test_a_plan_is_a_fact_with_text_and_changes_nothing(fleet: Run) -> None:
+    result = fleet.results["h100-01"]
+    assert result["fact"] == json.loads(json.dumps(plan_for(facts_for())))
+    assert result["planned"]["changed"] is False
+    assert result["planned"]["failed"] is False
+    assert result["planned"]["text"][0].startswith("h100-01: 8 x H100 SXM5 80GB")
+    assert "nvidia_driver packages nvidia-driver-cuda: absent" in result["planned"]["diff"]["before"]
+
+
+def test_variables_that_are_wrong_fail_with_all_sentences_and_a_plan_that_says_so(fleet: Run) -> None:
+    result = fleet.results["h100-02"]
+    assert result["planned"]["failed"]
+    assert (
+        "h100-02: nvidia_driver_flavor is not a variable of rackready, so it would have no effect; did you mean nvidia_driver_flavour?"
+        in result["planned"]["msg"]
+    )
+    assert 'h100-02: smoke_test_tier is "slow", but must be one of quick, accept, burn.' in result["planned"]["msg"]
+    # Ansible keeps no facts of a task that failed; the record reads the plan from the result.
+    plan = result["planned"]["ansible_facts"]["gpu_plan"]
+    assert len(plan["refusals"]) == 2
+    assert plan["areas"] == {}
+
+
+def test_without_facts_it_says_what_to_run(fleet: Run) -> None:
+    result = fleet.results["h100-03"]
+    assert "h100-03: there are no facts of this host to plan from: run rackready.gpu.gpu_host_facts first." in result["planned"]["msg"]
+
+
+def test_refusals_fail_with_their_host_and_the_plan(fleet: Run) -> None:
+    result = fleet.results["h100-04"]
+    assert result["planned"]["failed"]
+    assert result["planned"]["msg"].startswith("h100-04: 7 of 8 H100 SXM5 80GB are on the PCI bus (1 missing; present: 0000:1a:00.0")
+    assert result["planned"]["ansible_facts"]["gpu_plan"]["refusals"]
+    assert result["planned"]["text"][1].endswith("nothing would be changed (1 reason)")
+
+
+def test_check_mode_counts_what_is_not_as_planned_as_changed(tmp_path: Path) -> None:
+    bare = facts_for()
+    hosts = {
+        "h100-01": {"facts_file": facts_file(tmp_path, "bare", bare)},
+        "h100-02": {"facts_file": facts_file(tmp_path, "done", apply_plan(bare, plan_for(bare)))},
+    }
+    done = run(tmp_path, {"vars": {**LOCAL, "rackready_lock": plans.lock()}, "hosts": hosts}, playbook(tmp_path, refuse=False), "--check", "--diff")
+    assert {host: result["planned"]["changed"] for host, result in done.results.items()} == {"h100-01": True, "h100-02": False}
+    assert "-nvidia_driver packages nvidia-driver-cuda: absent" in done.output
+    assert "+nvidia_driver packages nvidia-driver-cuda: 580.178.04-1" in done.output
+
+
+def test_the_end_of_a_run_can_demand_a_host_as_planned(tmp_path: Path) -> None:
+    bare = facts_for()
+    there = apply_plan(bare, plan_for(bare))
+    broken = apply_plan(bare, plan_for(bare))
+    broken["units"]["docker.service"]["active"] = "failed"
+    hosts = {"h100-01": {"facts_file": facts_file(tmp_path, "there", there)}, "h100-02": {"facts_file": facts_file(tmp_path, "broken", broken)}}
+    done = run(tmp_path, {"vars": {**LOCAL, "rackready_lock": plans.lock()}, "hosts": hosts}, playbook(tmp_path, require_converged=True))
+    assert done.results["h100-01"]["planned"]["failed"] is False
+    assert (
+        "the host is not as planned in docker (units docker.service is enabled, failed instead of enabled, active)" in done.results["h100-02"]["planned"]["msg"]
+    )

@@ -1,0 +1,112 @@
+# Copyright: (c) 2026, rackready contributors
+# GNU General Public License v3.0+ (see https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""pin.yml, run by ansible-playbook against a repository and a registry with an authority of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.unit import plans
+from tests.unit.playbooks import ROOT, Run, run
+from tests.unit.sites import Site, make_certificates, put_image, put_repository, served
+
+KEY = ROOT / "tests" / "fixtures" / "keys" / "ed25519.asc"
+
+
+@dataclass
+class Fleet:
+    """A site with everything that the release needs, and an inventory that uses it as its mirror."""
+
+    site: Site
+    directory: Path
+    variables: dict[str, Any]
+    image: dict[str, Any]
+
+    @property
+    def lock(self) -> Path:
+        return self.directory / "inventory" / "group_vars" / "all" / "rackready_images.yml"
+
+    def pin(self, *arguments: str, **variables: Any) -> Run:
+        # The hosts do not exist: only the controller may be asked.
+        hosts = {"h100-01": {"ansible_host": "192.0.2.1"}, "h100-02": {"ansible_host": "192.0.2.2"}}
+        return run(self.directory, {"vars": {**self.variables, **variables}, "hosts": hosts}, ROOT / "playbooks" / "pin.yml", *arguments)
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Iterator[Fleet]:
+    authority, server = make_certificates(tmp_path)
+    with served(Site(), server) as site:
+        put_repository(site, "/cuda/debian13/x86_64/", {name: ["580.95.05-1", "580.178.04-1", "595.91.07-1"] for name in plans.DRIVER_PACKAGES})
+        put_repository(site, "/libnvidia-container/stable/deb/amd64/", {name: ["1.19.1-1", "1.20.0-1"] for name in plans.TOOLKIT_PACKAGES})
+        site.paths["/cuda/debian13/x86_64/8793F200.pub"] = KEY.read_bytes()
+        site.paths["/libnvidia-container/gpgkey"] = KEY.read_bytes()
+        image = put_image(site, "nvidia/pytorch", "26.07-py3")
+        mirror = {
+            "packages": {"nvidia-cuda": f"{site.address}/cuda", "nvidia-container-toolkit": f"{site.address}/libnvidia-container"},
+            "images": {"nvcr.io": site.host},
+        }
+        yield Fleet(site, tmp_path, {"rackready_mirror": mirror, "rackready_ca_path": str(authority)}, image)
+
+
+def test_the_lock_is_written_and_then_left_alone(fleet: Fleet) -> None:
+    first = fleet.pin()
+    assert first.returncode == 0, first.output
+    assert "changed=1" in first.output
+    lock = yaml.safe_load(fleet.lock.read_text(encoding="utf-8"))["rackready_lock"]
+    assert lock["images"] == {plans.IMAGE: fleet.image}
+    cuda = lock["repositories"]["nvidia-cuda/debian-13/x86_64"]
+    assert cuda["packages"]["nvidia-driver-cuda"] == cuda["packages"]["nvidia-fabricmanager"] == ["580.178.04-1"]
+    assert cuda["key"] == KEY.read_text(encoding="ascii")
+    assert cuda["url"] == f"{fleet.site.address}/cuda/debian13/x86_64/"
+    assert [path.name for path in fleet.lock.parent.iterdir()] == [fleet.lock.name], "no temporary file stays"
+
+    text = fleet.lock.read_text(encoding="utf-8")
+    again = fleet.pin()
+    assert again.returncode == 0, again.output
+    assert "changed=0" in again.output
+    assert fleet.lock.read_text(encoding="utf-8") == text
+
+    put_image(fleet.site, "nvidia/pytorch", "26.07-py3", architectures=("amd64",))
+    moved = fleet.pin("--check", "--diff")
+    assert "changed=1" in moved.output
+    assert fleet.image["index"] in moved.output
+    assert fleet.lock.read_text(encoding="utf-8") == text, "check mode writes nothing"
+
+
+def test_everything_that_is_missing_is_told_and_nothing_is_written(fleet: Fleet) -> None:
+    put_repository(fleet.site, "/cuda/debian13/x86_64/", {name: ["580.95.05-1"] for name in plans.DRIVER_PACKAGES})
+    done = fleet.pin()
+    assert done.returncode != 0
+    assert "has no nvidia-driver-cuda that is 580.178.04 or newer of branch 580 (its newest is 580.95.05-1)" in done.output
+    del fleet.site.paths["/libnvidia-container/gpgkey"]
+    del fleet.site.paths["/v2/nvidia/pytorch/manifests/26.07-py3"]
+    done = fleet.pin()
+    assert "/libnvidia-container/gpgkey, the key of nvidia-container-toolkit" in done.output
+    assert "manifests/26.07-py3 answered 404" in done.output
+    assert not fleet.lock.exists()
+
+
+def test_a_damaged_lock_is_replaced(fleet: Fleet) -> None:
+    fleet.lock.parent.mkdir(parents=True)
+    fleet.lock.write_text("rackready_lock: {schema: 0}\n", encoding="utf-8")
+    done = fleet.pin()
+    assert done.returncode == 0, done.output
+    assert yaml.safe_load(fleet.lock.read_text(encoding="utf-8"))["rackready_lock"]["schema"] == 1
+
+
+def test_wrong_variables_and_a_file_that_would_be_hidden_are_refused(fleet: Fleet) -> None:
+    wrong = fleet.pin(gpu_stack_release="1999.01-none")
+    assert "h100-02: gpu_stack_release is" in wrong.output
+    (fleet.directory / "inventory" / "group_vars").mkdir()
+    (fleet.directory / "inventory" / "group_vars" / "all.yml").write_text("a: 1\n", encoding="utf-8")
+    hidden = fleet.pin()
+    assert hidden.returncode != 0
+    assert "all.yml would no longer be read beside a directory all/: move it to" in hidden.output
+    assert not fleet.lock.exists()

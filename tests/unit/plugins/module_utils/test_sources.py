@@ -1,0 +1,126 @@
+# Copyright: (c) 2026, rackready contributors
+# GNU General Public License v3.0+ (see https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""stack_sources' work: repositories and images together, all problems at once."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.rackready.gpu.plugins.module_utils.sources import look
+from ansible_collections.rackready.gpu.plugins.module_utils.web import Web
+
+from tests.unit.sites import Site, make_certificates, put_image, put_repository, served
+
+KEYS = Path(__file__).parents[3] / "fixtures" / "keys"
+FINGERPRINT = "AD0C892BAF2835ECA0241FF33AD60AF0057889CC"
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    with served(Site()) as running:
+        put_repository(running, "/cuda/", {"driver": ["580.95.05-1", "580.178.04-1"]})
+        put_repository(running, "/debian/dists/trixie/", {"docker.io": ["26.1.5-1"]}, directory="main/binary-amd64/")
+        put_repository(running, "/security/dists/trixie-security/", {"headers": ["6.12-1"]}, directory="main/binary-amd64/")
+        running.paths["/cuda/key.pub"] = (KEYS / "ed25519.asc").read_bytes()
+        yield running
+
+
+def cuda(site: Site, **more: Any) -> dict[str, Any]:
+    return {"name": "nvidia-cuda", "url": f"{site.address}/cuda/", "suites": ["/"], "packages": {"driver": "580.178.04-1"}, **more}
+
+
+def debian(site: Site, packages: dict[str, None], **more: Any) -> list[dict[str, Any]]:
+    common = {"name": "debian-13", "components": ["main"], "packages": packages, **more}
+    return [
+        {**common, "url": f"{site.address}/debian", "suites": ["trixie"]},
+        {**common, "url": f"{site.address}/security", "suites": ["trixie-security"]},
+    ]
+
+
+def ask(repositories: list[dict[str, Any]], images: list[dict[str, Any]] | None = None, web: Web | None = None) -> dict[str, Any]:
+    web = web or Web(5)
+    return look(repositories, images or [], web.fetch, web.ask)
+
+
+def test_all_is_there(site: Site) -> None:
+    put = put_image(site, "nvidia/pytorch", "26.07-py3")
+    image = {"ref": f"{site.host}/nvidia/pytorch:26.07-py3", "digest": put["index"], "insecure": True}
+    found = ask([cuda(site), *debian(site, {"docker.io": None, "headers": None})], [image])
+    assert found["problems"] == []
+    assert found["repositories"][0]["packages"] == {"driver": ["580.95.05-1", "580.178.04-1"]}
+    assert found["images"] == [{"ref": image["ref"], **put}]
+
+
+def test_a_package_may_be_in_any_repository_of_its_source_but_must_be_in_one(site: Site) -> None:
+    found = ask(debian(site, {"headers": None, "linux-headers-6.1": None}, hint="boot the newest kernel"))
+    assert found["problems"] == [f"{site.address}/debian and {site.address}/security has no package linux-headers-6.1: boot the newest kernel."]
+
+
+def test_a_version_that_left_names_the_newest(site: Site) -> None:
+    problems = ask([cuda(site, packages={"driver": "580.65.06-1", "gone": "1"})])["problems"]
+    assert problems[0].startswith(f"{site.address}/cuda/ has no driver 580.65.06-1 (its newest is 580.178.04-1): ")
+    assert problems[1].startswith(f"{site.address}/cuda/ has no package gone: ")
+
+
+def test_optional_packages_are_told_and_not_missed(site: Site) -> None:
+    found = ask([cuda(site, packages={}, optional=["driver", "nvlsm"])])
+    assert found["problems"] == []
+    assert list(found["repositories"][0]["packages"]) == ["driver"]
+
+
+def test_a_repository_that_cannot_be_read_is_one_problem_and_not_one_for_each_package(site: Site) -> None:
+    found = ask([{**cuda(site), "url": f"{site.address}/nothing/"}, cuda(site, name="other", packages={"gone": None})])
+    assert len(found["problems"]) == 2
+    assert "/nothing/InRelease cannot be read" in found["problems"][0]
+
+
+def test_the_key_is_fetched_and_compared(site: Site) -> None:
+    found = ask([cuda(site, key_url=f"{site.address}/cuda/key.pub", fingerprint=FINGERPRINT.lower())])
+    assert found["problems"] == []
+    assert found["repositories"][0]["key"] == (KEYS / "ed25519.asc").read_text(encoding="ascii")
+    assert re.fullmatch("[0-9a-f]{64}", found["repositories"][0]["key_sha256"])
+
+
+def test_a_key_that_changed_is_not_taken(site: Site) -> None:
+    site.paths["/cuda/key.pub"] = (KEYS / "rsa2048.asc").read_bytes()
+    found = ask([cuda(site, key_url=f"{site.address}/cuda/key.pub", fingerprint=FINGERPRINT)])
+    assert f"has the fingerprint BAC08DCD1C4351CDF20CECB0ED418A44AE84A649 instead of {FINGERPRINT}" in found["problems"][0]
+    assert found["repositories"][0]["key"] is None
+
+
+def test_a_key_that_is_none_or_absent_is_a_problem(site: Site) -> None:
+    site.paths["/cuda/page"] = b"<html>"
+    problems = ask([cuda(site, key_url=f"{site.address}/cuda/page"), cuda(site, key_url=f"{site.address}/cuda/absent")])["problems"]
+    assert "is not the key of nvidia-cuda (the file is no OpenPGP data)" in problems[0]
+    assert "the key of nvidia-cuda, cannot be read (HTTP status 404)" in problems[1]
+
+
+def test_images_that_are_none_and_images_that_are_gone(site: Site) -> None:
+    problems = ask([], [{"ref": "nonsense"}, {"ref": f"{site.host}/a/b:c", "insecure": True}])["problems"]
+    assert problems[0].endswith(": correct pytorch_image_ref.")
+    assert "answered 404" in problems[1]
+
+
+def test_a_site_with_its_own_authority_is_trusted_only_when_told(tmp_path: Path) -> None:
+    authority, server = make_certificates(tmp_path)
+    with served(Site(), server) as site:
+        put_repository(site, "/cuda/", {"driver": ["580.178.04-1"]})
+        put = put_image(site, "nvidia/pytorch", "26.07-py3")
+        image = {"ref": f"{site.host}/nvidia/pytorch:26.07-py3"}
+        assert ask([cuda(site)], [image], Web(5, str(authority)))["images"] == [{**image, **put}]
+        problems = ask([cuda(site)], [image])["problems"]
+        assert len(problems) == 2
+        assert all("certificate verify failed" in problem for problem in problems)
+
+
+def test_the_environment_can_name_the_authority(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    authority, server = make_certificates(tmp_path)
+    monkeypatch.setenv("SSL_CERT_FILE", str(authority))
+    with served(Site(), server) as site:
+        put_repository(site, "/cuda/", {"driver": ["580.178.04-1"]})
+        assert ask([cuda(site)])["problems"] == []

@@ -1,0 +1,136 @@
+# Copyright: (c) 2026, rackready contributors
+# GNU General Public License v3.0+ (see https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""From what a fleet asks for to a lock, and back into a request."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import yaml
+from ansible_collections.rackready.gpu.plugins.plugin_utils import pin
+from ansible_collections.rackready.gpu.plugins.plugin_utils.catalog_loader import load
+from ansible_collections.rackready.gpu.plugins.plugin_utils.request import parse
+
+from tests.unit import plans
+
+CATALOG = load()
+CELL = "debian-13/x86_64"
+CUDA = f"nvidia-cuda/{CELL}"
+
+
+def needs(*requests: dict[str, Any], cell: str = CELL) -> pin.Needs:
+    found = pin.Needs()
+    for number, variables in enumerate(requests):
+        found.add(f"host-{number}", parse(variables, CATALOG), CATALOG, cell)
+    return found
+
+
+def answers(found: pin.Needs, versions: dict[str, list[str]]) -> dict[str, Any]:
+    """What stack_sources would answer if repositories had these versions of the packages asked for."""
+    return {
+        "repositories": [
+            {
+                "name": entry["name"],
+                "url": entry["url"],
+                "key": plans.KEY,
+                "key_sha256": "0" * 64,
+                "packages": {name: versions[name] for name in [*entry["packages"], *entry["optional"]] if name in versions},
+            }
+            for entry in found.questions(CATALOG)["repositories"]
+        ],
+        "images": [
+            {"ref": entry["ref"], "index": plans.INDEX, "platforms": {"linux/amd64": {"digest": plans.INDEX, "size_bytes": 1}}}
+            for entry in found.questions(CATALOG)["images"]
+        ],
+    }
+
+
+VERSIONS = {
+    **{name: ["580.65.06-1", "580.178.04-1", "580.200.01-1", "595.91.07-1"] for name in plans.DRIVER_PACKAGES},
+    **{name: ["1.19.1-1", "1.20.0-1", "1.20.0-2", "1.21.0-1"] for name in plans.TOOLKIT_PACKAGES},
+}
+
+
+def test_the_questions_name_repositories_keys_and_images() -> None:
+    questions = needs({}).questions(CATALOG)
+    cuda = next(entry for entry in questions["repositories"] if entry["name"] == CUDA)
+    assert cuda["url"] == "https://developer.download.nvidia.com/compute/cuda/repos/debian13/x86_64/"
+    assert cuda["key_url"] == "https://developer.download.nvidia.com/compute/cuda/repos/debian13/x86_64/8793F200.pub"
+    assert cuda["fingerprint"].endswith("8793F200")
+    assert set(cuda["packages"]) == {"nvidia-driver-cuda", "nvidia-kernel-open-dkms", "nvidia-persistenced"}
+    assert set(cuda["optional"]) == {"nvidia-kernel-dkms", "nvidia-fabricmanager", "nvlsm"}
+    assert questions["images"] == [{"ref": plans.IMAGE}]
+
+
+def test_a_mirror_is_asked_and_its_key_may_be_another() -> None:
+    questions = needs({"rackready_mirror": {"packages": {"nvidia-cuda": "https://m.example/cuda/"}, "images": {"nvcr.io": "r.example:5000"}}}).questions(
+        CATALOG
+    )
+    cuda = next(entry for entry in questions["repositories"] if entry["name"] == CUDA)
+    assert cuda["url"] == "https://m.example/cuda/debian13/x86_64/"
+    assert cuda["key_url"] == "https://m.example/cuda/debian13/x86_64/8793F200.pub"
+    assert cuda["fingerprint"] is None
+    assert questions["images"] == [{"ref": "r.example:5000/nvidia/pytorch:26.07-py3"}]
+
+
+def test_the_newest_version_that_fits_is_locked() -> None:
+    found = needs({})
+    content, problems = pin.lock(found, CATALOG, answers(found, VERSIONS), "2026-12-01T04:00:00Z")
+    assert problems == []
+    packages = content["repositories"][CUDA]["packages"]
+    assert packages["nvidia-driver-cuda"] == packages["nvidia-fabricmanager"] == ["580.200.01-1"]
+    assert "nvlsm" not in packages
+    assert content["repositories"][f"nvidia-container-toolkit/{CELL}"]["packages"]["libnvidia-container1"] == ["1.20.0-2"]
+    assert content["images"] == {plans.IMAGE: {"index": plans.INDEX, "platforms": {"linux/amd64": {"digest": plans.INDEX, "size_bytes": 1}}}}
+
+
+def test_hosts_that_ask_for_different_versions_are_all_locked() -> None:
+    found = needs(
+        {}, {"nvidia_driver_branch": 595}, {"nvidia_driver_version": "580.65.06", "pytorch_image_ref": "pytorch/pytorch:2.13.0-cuda13.0-cudnn9-runtime"}
+    )
+    content, problems = pin.lock(found, CATALOG, answers(found, VERSIONS), "2026-12-01T04:00:00Z")
+    assert problems == []
+    assert content["repositories"][CUDA]["packages"]["nvidia-driver-cuda"] == ["580.65.06-1", "580.200.01-1", "595.91.07-1"]
+    assert list(content["images"]) == ["docker.io/pytorch/pytorch:2.13.0-cuda13.0-cudnn9-runtime", plans.IMAGE]
+
+
+def test_a_rule_that_nothing_fits_is_a_problem() -> None:
+    found = needs({"nvidia_driver_version": "580.1.1"})
+    _content, problems = pin.lock(found, CATALOG, answers(found, VERSIONS), "2026-12-01T04:00:00Z")
+    assert len(problems) == 3
+    assert "has no nvidia-driver-cuda that is 580.1.1 (its newest is 595.91.07-1)" in problems[0]
+
+
+@pytest.mark.parametrize("cell", ["debian-13/aarch64", "ubuntu-24.04/x86_64"])
+def test_what_the_catalog_does_not_know_cannot_be_locked(cell: str) -> None:
+    assert needs({}, cell=cell).problems == [f"host-0: {cell} is not supported, so nothing can be locked for it: use one of debian-13/x86_64."]
+
+
+def test_two_mirrors_for_one_repository_are_a_problem() -> None:
+    found = needs({}, {"rackready_mirror": {"packages": {"nvidia-cuda": "https://m.example/cuda"}}})
+    assert any("set one rackready_mirror for the fleet" in problem for problem in found.problems)
+
+
+def test_the_lock_that_is_written_can_be_read_by_a_request() -> None:
+    found = needs({"docker_source": "docker"})
+    versions = {**VERSIONS, **{name: ["5:29.2.1-1~debian.13~trixie"] for name in plans.DOCKER_PACKAGES}}
+    content, problems = pin.lock(found, CATALOG, answers(found, versions), "2026-12-01T04:00:00Z")
+    assert problems == []
+    text = pin.render(content)
+    assert text.startswith("---\n# Written by playbooks/pin.yml")
+    assert "key: |\n" in text
+    loaded = yaml.safe_load(text)
+    assert loaded == {"rackready_lock": content}
+    assert parse(loaded, CATALOG).lock == content
+
+
+def test_the_time_of_writing_is_no_difference() -> None:
+    found = needs({})
+    old, _problems = pin.lock(found, CATALOG, answers(found, VERSIONS), "2026-12-01T04:00:00Z")
+    new, _problems = pin.lock(found, CATALOG, answers(found, VERSIONS), "2027-01-01T04:00:00Z")
+    assert pin.same(old, new)
+    assert not pin.same(None, new)
+    new["images"] = {}
+    assert not pin.same(old, new)

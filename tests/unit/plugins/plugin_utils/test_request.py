@@ -1,0 +1,167 @@
+# Copyright: (c) 2026, rackready contributors
+# GNU General Public License v3.0+ (see https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Variables of the inventory: what is taken, and the one sentence for each mistake."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from ansible_collections.rackready.gpu.plugins.plugin_utils import request
+from ansible_collections.rackready.gpu.plugins.plugin_utils.catalog_loader import load
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.unit import plans
+
+CATALOG = load()
+
+
+def mistakes(variables: dict[str, Any]) -> list[str]:
+    with pytest.raises(request.RequestError) as caught:
+        request.parse(variables, CATALOG)
+    return caught.value.sentences
+
+
+def test_nothing_asked_is_the_default_release() -> None:
+    asked = request.parse({}, CATALOG)
+    assert asked.release == "2026.11-longterm"
+    assert asked.expected is None
+    assert asked.mig_layout == ()
+    assert asked.smoke_ulimits == ("memlock=-1", "stack=67108864", "nofile=65536:65536")
+    assert asked.lock is None
+    assert asked.pin_for == ("debian-13/x86_64",)
+
+
+def test_everything_asked_arrives() -> None:
+    asked = request.parse(
+        {
+            "gpu_expected": {"model": "h100-sxm5-80gb", "count": 8},
+            "mig_layout": [{"gpus": [0, "GPU-1"], "instances": {"1g.10gb+me": 1, "3g.40gb": 1}}],
+            "nvidia_driver_branch": 580,
+            "nvidia_driver_version": "580.178.04",
+            "nvidia_driver_flavour": "open",
+            "docker_daemon_options": {"live-restore": True},
+            "smoke_test_env": {"NCCL_DEBUG": "INFO", "A": 1, "B": True},
+            "rackready_mirror": {"packages": {"nvidia-cuda": "https://mirror.example/cuda"}, "images": {"nvcr.io": "registry.example:5000"}},
+            "rackready_lock": plans.lock(),
+        },
+        CATALOG,
+    )
+    assert asked.expected == request.Expected("h100-sxm5-80gb", 8)
+    assert asked.driver_branch == "580"
+    assert asked.smoke_env == {"NCCL_DEBUG": "INFO", "A": "1", "B": "true"}
+    assert asked.mirror_images == {"nvcr.io": "registry.example:5000"}
+    assert asked.lock is not None
+
+
+def test_other_peoples_variables_are_left_alone() -> None:
+    request.parse({"docker_users": ["me"], "ansible_user": "root", "gpu": 1, "smoke": 1}, CATALOG)
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("gpu_stack_relase", "gpu_stack_release"),
+        ("nvidia_driver_flavor", "nvidia_driver_flavour"),
+        ("mig_layouts", "mig_layout"),
+        ("smoke_test_ulimit", "smoke_test_ulimits"),
+        ("docker_daemon_option", "docker_daemon_options"),
+        ("rackready_mirrors", "rackready_mirror"),
+    ],
+)
+def test_an_unknown_name_is_refused_with_the_near_one(name: str, near: str) -> None:
+    assert mistakes({name: "x"}) == [f"{name} is not a variable of rackready, so it would have no effect; did you mean {near}?"]
+
+
+def test_an_unknown_name_that_is_near_nothing() -> None:
+    assert mistakes({"rackready_zzzzzzzz": 1}) == ["rackready_zzzzzzzz is not a variable of rackready, so it would have no effect."]
+
+
+@pytest.mark.parametrize(
+    ("variables", "sentence"),
+    [
+        ({"nvidia_driver_flavour": "opne"}, 'nvidia_driver_flavour is "opne", but must be one of open, proprietary.'),
+        ({"nvidia_driver_version": 580.65}, 'nvidia_driver_version is the number 580.65, but must be text: write it in quotes ("580.65").'),
+        ({"nvidia_driver_version": "580"}, 'nvidia_driver_version is "580", but does not look like a driver version such as "580.178.04".'),
+        ({"nvidia_driver_branch": 58}, "nvidia_driver_branch is 58, but must be 100 or more."),
+        ({"nvidia_driver_branch": "five"}, 'nvidia_driver_branch is "five", but does not look like a driver branch such as 580.'),
+        ({"nvidia_driver_reboot_ok": "yes"}, 'nvidia_driver_reboot_ok is "yes", but must be true or false.'),
+        ({"mig_layout": False}, 'mig_layout is false, but must be "off" (in quotes, or YAML reads it as false) or a list of {gpus, instances}.'),
+        ({"mig_layout": [{"gpus": "all", "instances": {"1g.10gb": 9}}]}, "mig_layout[0].instances.1g.10gb is 9, but must be 7 or less."),
+        (
+            {"mig_layout": [{"gpus": "all", "instances": {"small": 1}}]},
+            'mig_layout[0].instances is "small", but does not look like a MIG profile such as 1g.10gb.',
+        ),
+        ({"mig_layout": [{"gpus": "all"}]}, 'mig_layout[0] is {"gpus": "all"}, but must have gpus and instances.'),
+        ({"gpu_expected": "h100"}, 'gpu_expected is "h100", but must be a mapping.'),
+        (
+            {"gpu_expected": {"model": "h100-sxm5-80gb", "count": 8, "size": 1}},
+            'gpu_expected is {"model": "h100-sxm5-80gb", "count": 8, "size": 1}, but may only have model, count.',
+        ),
+        ({"gpu_expected": {"model": "h100-sxm5-80gb", "count": 0}}, "gpu_expected.count is 0, but must be 1 or more."),
+        (
+            {"smoke_test_ulimits": ["memlock:1"]},
+            'smoke_test_ulimits[0] is "memlock:1", but does not look like a limit such as "memlock=-1" or "nofile=65536:65536".',
+        ),
+        (
+            {"pytorch_image_ref": "nvcr.io/nvidia/pytorch"},
+            'pytorch_image_ref is "nvcr.io/nvidia/pytorch", but does not look like a full image reference such as nvcr.io/nvidia/pytorch:26.07-py3.',
+        ),
+        ({"gpu_stack_release": "2020.01-old"}, 'gpu_stack_release is "2020.01-old", but must be one of 2026.11-longterm.'),
+        (
+            {"rackready_mirror": {"packages": {"cuda": "https://x"}}},
+            "rackready_mirror.packages.cuda is not a package repository; the repositories are docker-ce, nvidia-container-toolkit, nvidia-cuda.",
+        ),
+        (
+            {"nvidia_driver_branch": 595, "nvidia_driver_version": "580.178.04"},
+            "nvidia_driver_version is 580.178.04, which is not of nvidia_driver_branch 595: set one of the two.",
+        ),
+    ],
+)
+def test_a_wrong_value_is_one_sentence(variables: dict[str, Any], sentence: str) -> None:
+    assert mistakes(variables) == [sentence]
+
+
+def test_a_wrong_model_names_all_and_the_nearest() -> None:
+    sentence = mistakes({"gpu_expected": {"model": "h100-sxm5", "count": 8}})[0]
+    assert all(slug in sentence for slug in CATALOG.gpus)
+    assert sentence.endswith("did you mean h100-sxm5-80gb?")
+
+
+def test_all_mistakes_are_told_at_once() -> None:
+    assert len(mistakes({"mig_layot": 1, "smoke_test_tier": "slow", "docker_source": 3})) == 3
+
+
+def test_a_damaged_lock_says_where_and_how_to_write_it_again() -> None:
+    lock = plans.lock()
+    lock["images"][plans.IMAGE]["index"] = "latest"
+    sentence = mistakes({"rackready_lock": lock})[0]
+    assert f"images.{plans.IMAGE}.index" in sentence
+    assert sentence.endswith("write it again with ansible-playbook playbooks/pin.yml.")
+
+
+def test_only_our_variables_are_read() -> None:
+    class Lazy(dict[str, Any]):
+        def __getitem__(self, name: str) -> Any:
+            assert name == "mig_layout", f"{name} was read"
+            return super().__getitem__(name)
+
+    assert request.ours(Lazy(mig_layout="off", other="{{ undefined }}")) == {"mig_layout": "off"}
+
+
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@given(st.dictionaries(st.sampled_from(request.known_names()), anything, max_size=4))
+def test_whatever_is_in_a_variable_ends_in_a_request_or_in_sentences(variables: dict[str, Any]) -> None:
+    try:
+        request.parse(variables, CATALOG)
+    except request.RequestError as error:
+        assert error.sentences
+        assert all(sentence.endswith((".", "?")) for sentence in error.sentences)
