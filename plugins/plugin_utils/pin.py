@@ -160,10 +160,13 @@ def render(content: Mapping[str, Any]) -> str:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Keys as readable blocks, no references between equal parts."""
+    """Keys as readable blocks, no references between equal parts, lists indented as the linters of a site want them."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
+
+    def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
+        super().increase_indent(flow, False)
 
 
 def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:

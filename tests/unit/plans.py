@@ -99,7 +99,7 @@ def apply_plan(facts: Facts, plan: Plan) -> Facts:
 def accept(facts: Facts, plan: Plan, verdict: str = "accepted") -> Facts:
     """The facts after a smoke test that ended well."""
     after = copy.deepcopy(facts)
-    after["stamp"] = {**copy.deepcopy(plan["areas"]["smoke_test"]["desired"]["options"]["stamp"]), "verdict": verdict, "time": "2026-12-01T05:00:00Z"}
+    after["stamp"] = {**copy.deepcopy(plan["areas"]["smoke_test"]["desired"]["stamp"]), "verdict": verdict, "time": "2026-12-01T05:00:00Z"}
     return after
 
 

@@ -35,18 +35,16 @@ def plan(context: Context) -> AreaPlan:
     reference = split_reference(context.image)
     return AreaPlan(
         desired={
-            "options": {
-                "image": f"{pytorch_image.mirrored(context, reference)}@{entry['index']}",
-                "tier": context.request.smoke_tier,
-                "backend": context.request.smoke_backend,
-                "degraded": context.request.smoke_degraded,
-                "ulimits": list(context.request.smoke_ulimits),
-                "env": dict(context.request.smoke_env),
-                "gpus": [_gpu(gpu) for gpu in context.gpus],
-                "floors": _floors(context),
-                "not_applicable": _not_applicable(context, wanted),
-                "stamp": stamp,
-            },
+            "image": f"{pytorch_image.mirrored(context, reference)}@{entry['index']}",
+            "tier": context.request.smoke_tier,
+            "backend": context.request.smoke_backend,
+            "degraded": context.request.smoke_degraded,
+            "ulimits": list(context.request.smoke_ulimits),
+            "env": dict(context.request.smoke_env),
+            "gpus": [_gpu(gpu) for gpu in context.gpus],
+            "floors": _floors(context),
+            "not_applicable": _not_applicable(context, wanted),
+            "stamp": stamp,
         },
         target={"stamp": stamp, "verdict": verdict},
         actual={"stamp": actual_stamp, "verdict": found.get("verdict")},

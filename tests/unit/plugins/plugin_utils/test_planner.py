@@ -217,7 +217,7 @@ def test_no_fabric_without_switches_but_a_warning_on_a_full_board() -> None:
     assert fabric["desired"] == {"required": False}
     assert fabric["converged"]
     assert any("no NVSwitch on the PCI bus" in warning for warning in plan["warnings"])
-    assert plan["areas"]["smoke_test"]["desired"]["options"]["not_applicable"] == {"fabric": "this board has no NVSwitch fabric"}
+    assert plan["areas"]["smoke_test"]["desired"]["not_applicable"] == {"fabric": "this board has no NVSwitch fabric"}
 
 
 def test_an_nvlink5_board_is_known_by_its_gpus() -> None:
@@ -339,7 +339,7 @@ def test_a_layout_is_placed_on_every_card() -> None:
     mig = plan["areas"]["mig"]["desired"]
     assert mig["resets"] == []
     assert [instance["start"] for instance in mig["gpus"][0]["instances"]] == list(range(7))
-    assert plan["areas"]["smoke_test"]["desired"]["options"]["not_applicable"].keys() == {"all_reduce_exact"}
+    assert plan["areas"]["smoke_test"]["desired"]["not_applicable"].keys() == {"all_reduce_exact"}
 
 
 def test_ampere_needs_a_reset_to_switch_mig() -> None:
