@@ -32,12 +32,16 @@ if [ -x /opt/gpu-host-sim/install ]; then /opt/gpu-host-sim/install; fi
 
 
 def root(distribution: Distribution) -> rootfs.Root:
-    return rootfs.Root(distribution.suite, distribution.packages, mirror=distribution.mirror)
+    return rootfs.Root(distribution.suite, distribution.packages)
+
+
+def root_inputs(distribution: Distribution) -> str:
+    return digest_of(root(distribution).inputs(), distribution.mirror)
 
 
 def root_present(layout: Layout, engine: Engine, distribution: Distribution) -> bool:
     mirrored = any((layout.mirror / distribution.key).glob("*.deb"))
-    return mirrored and engine.label("image", root_image(distribution.key), INPUTS_LABEL) == root(distribution).inputs()
+    return mirrored and engine.label("image", root_image(distribution.key), INPUTS_LABEL) == root_inputs(distribution)
 
 
 def make_root(layout: Layout, engine: Engine, distribution: Distribution) -> None:
@@ -45,8 +49,8 @@ def make_root(layout: Layout, engine: Engine, distribution: Distribution) -> Non
     work = rootfs.fresh(layout.work / f"root-{distribution.key}")
     mirror = rootfs.fresh(work / "mirror")
     tarball = work / "root.tar"
-    rootfs.build(root(distribution), tarball, mirror)
-    import_image(engine, tarball, root_image(distribution.key), root(distribution).inputs())
+    rootfs.build(root(distribution), tarball, rootfs.download(distribution.mirror, mirror))
+    import_image(engine, tarball, root_image(distribution.key), root_inputs(distribution))
     target = layout.mirror / distribution.key
     rootfs.fresh(target)
     target.rmdir()

@@ -8,6 +8,7 @@ import os
 import shlex
 import shutil
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,30 +19,24 @@ from .steps import digest_of
 DPKG_OPTIONS = [f"path-exclude=/usr/share/{folder}/*" for folder in ("doc", "man", "info", "locale")] + ["force-unsafe-io"]
 
 
+# Fixed, so that the same packages give the same bytes whenever they are built.
+TIME = "1767225600"
+
+
 @dataclass(frozen=True)
 class Root:
-    """A root file system: what is in it, and which packages (with what they need beyond it) are fetched for a mirror."""
+    """What is in a root file system; VARIANT: apt, or essential (without apt)."""
 
     suite: str
     packages: tuple[str, ...]
-    variant: str = "apt"  # or "essential", without apt
-    mirror: tuple[str, ...] = ()
+    variant: str = "apt"
 
     def inputs(self) -> str:
-        return digest_of(self.suite, self.packages, self.variant, self.mirror, DPKG_OPTIONS)
+        return digest_of(self.suite, self.packages, self.variant, DPKG_OPTIONS)
 
 
-def command(root: Root, tarball: Path, mirror_to: Path | None = None) -> list[str]:
-    """mmdebstrap's command line."""
-    hooks: list[str] = []
-    if mirror_to is not None:
-        archives = '"$1"/var/cache/apt/archives'
-        hooks = [
-            f"rm -f {archives}/*.deb",
-            f'APT_CONFIG="$MMDEBSTRAP_APT_CONFIG" apt-get --yes --quiet --no-install-recommends --download-only install {shlex.join(root.mirror)}',
-            f"cp {archives}/*.deb {shlex.quote(str(mirror_to))}/",
-            f"rm -f {archives}/*.deb",
-        ]
+def command(root: Root, tarball: Path, hooks: Sequence[str] = ()) -> list[str]:
+    """mmdebstrap's command line; HOOKS run at the end, with the root as "$1"."""
     return [
         "mmdebstrap",
         "--quiet",
@@ -54,11 +49,22 @@ def command(root: Root, tarball: Path, mirror_to: Path | None = None) -> list[st
     ]
 
 
-def build(root: Root, tarball: Path, mirror_to: Path | None = None) -> None:
-    """Make TARBALL, and MIRROR_TO hold the packages of the mirror; a LabError with mmdebstrap's last words when it fails."""
+def download(packages: Sequence[str], to: Path) -> list[str]:
+    """Hooks that fetch PACKAGES, with what they need beyond the root, into the folder TO."""
+    archives = '"$1"/var/cache/apt/archives'
+    return [
+        f"rm -f {archives}/*.deb",
+        f'APT_CONFIG="$MMDEBSTRAP_APT_CONFIG" apt-get --yes --quiet --no-install-recommends --download-only install {shlex.join(packages)}',
+        f"cp {archives}/*.deb {shlex.quote(str(to))}/",
+        f"rm -f {archives}/*.deb",
+    ]
+
+
+def build(root: Root, tarball: Path, hooks: Sequence[str] = ()) -> None:
+    """Make TARBALL; a LabError with mmdebstrap's last words when it fails."""
     result = subprocess.run(
-        command(root, tarball, mirror_to),
-        env={**os.environ, "TMPDIR": str(tarball.parent)},
+        command(root, tarball, hooks),
+        env={**os.environ, "TMPDIR": str(tarball.parent), "SOURCE_DATE_EPOCH": TIME},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

@@ -4,11 +4,10 @@
 
 from __future__ import annotations
 
-import io
+import shlex
 import shutil
 import subprocess
 import sys
-import tarfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -26,7 +25,7 @@ SITE_PACKAGES = f"usr/local/lib/python{PYTHON}/dist-packages"
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 
 # pip's own start-up script would name the Python that pip ran with.
-TORCHRUN = b"""#!/usr/bin/python3
+TORCHRUN = """#!/usr/bin/python3
 import sys
 
 from torch.distributed.run import main
@@ -75,47 +74,29 @@ def prune(target: Path) -> None:
             path.unlink(missing_ok=True)
 
 
-def reproducible(member: tarfile.TarInfo) -> tarfile.TarInfo:
-    member.mtime = 0
-    member.uid = member.gid = 0
-    member.uname = member.gname = ""
-    return member
-
-
-def pack(target: Path, out: Path) -> None:
-    """A tar of the installed packages where Debian's Python looks for them, the same bytes for the same files."""
-    with tarfile.open(out, "w", format=tarfile.GNU_FORMAT) as tar:
-        for path in sorted(target.rglob("*")):
-            tar.add(path, f"{SITE_PACKAGES}/{path.relative_to(target)}", recursive=False, filter=reproducible)
-        member = tarfile.TarInfo("usr/local/bin/torchrun")
-        member.mode, member.size = 0o755, len(TORCHRUN)
-        tar.addfile(member, io.BytesIO(TORCHRUN))
-
-
 def make(layout: Layout) -> None:
     """Build the image and push it to the lab's registry."""
     work = rootfs.fresh(layout.work / "pytorch")
+    tree = work / "tree"
+    install(tree / SITE_PACKAGES)
+    prune(tree / SITE_PACKAGES)
+    torchrun = tree / "usr/local/bin/torchrun"
+    torchrun.parent.mkdir(parents=True)
+    torchrun.write_text(TORCHRUN)
+    torchrun.chmod(0o755)
+    # Compiled once here, by the image's own Python, and not by every process of every smoke test. A few files are for newer ones and fail.
+    hooks = [
+        f"sync-in {shlex.quote(str(tree))} /",
+        f'chroot "$1" python3 -m compileall -q --invalidation-mode unchecked-hash /{SITE_PACKAGES} >/dev/null || true',
+    ]
+    tarball = work / "root.tar"
+    rootfs.build(ROOT, tarball, hooks)
+
     blobs = Blobs(work / "blobs")
-    layers = []
-
-    python_tar = work / "python.tar"
-    rootfs.build(ROOT, python_tar)
-    with python_tar.open("rb") as tar:
-        layers.append(blobs.add_layer(tar))
-    python_tar.unlink()
-
-    packages = work / "packages"
-    install(packages)
-    prune(packages)
-    torch_tar = work / "torch.tar"
-    pack(packages, torch_tar)
-    shutil.rmtree(packages)
-    with torch_tar.open("rb") as tar:
-        layers.append(blobs.add_layer(tar))
-    torch_tar.unlink()
-
+    with tarball.open("rb") as tar:
+        layer = blobs.add_layer(tar)
     environment = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "PYTORCH_VERSION": TORCH_VERSION}
-    image = blobs.image(layers, environment, {LABEL: "pytorch"}, ["python3"])
+    image = blobs.image([layer], environment, {LABEL: "pytorch"}, ["python3"])
     Registry(layout.tls / "ca.crt").push(TORCH_REPOSITORY, TORCH_TAG, blobs, image)
     shutil.rmtree(work)
 

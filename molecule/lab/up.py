@@ -76,7 +76,7 @@ def up(layout: Layout, engine: Engine, name: str, say: Callable[[str], None]) ->
     steps.run(
         "pytorch",
         f"image {TORCH_REPOSITORY}:{TORCH_TAG} in the registry",
-        digest_of(layout.code / "torch_image.py", layout.code / "oci.py"),
+        digest_of(layout.code / "torch_image.py", layout.code / "oci.py", torch_image.ROOT.inputs()),
         made=lambda: torch_image.present(layout),
         make=lambda: torch_image.make(layout),
     )
@@ -93,7 +93,7 @@ def up_distribution(layout: Layout, engine: Engine, steps: Steps, one: distribut
     steps.run(
         f"root-{one.key}",
         f"root file system and package mirror of {one.key}",
-        host_image.root(one).inputs(),
+        host_image.root_inputs(one),
         made=lambda: host_image.root_present(layout, engine, one),
         make=lambda: host_image.make_root(layout, engine, one),
     )
