@@ -22,14 +22,14 @@ def status(layout: Layout, engine: Engine, console: Console) -> bool:
     if not names:
         console.print(f"The lab is down. State kept in {layout.state}: {'yes' if layout.state.exists() else 'no'}.")
         return False
-    table = Table("container", "address", "image", "state", "says")
+    table = Table("container", "address", "state", "says")
     for name in sorted(names):
         found = engine.inspect("container", name)
         if found is None:
             continue
         address = next(iter(found["NetworkSettings"]["Networks"].values()))["IPAddress"]
         state = found["State"]["Status"]
-        table.add_row(name, address, found["Config"]["Image"], state, says(engine, name) if state == "running" else "")
+        table.add_row(name, address, state, says(engine, name) if state == "running" else "")
     console.print(table)
     return True
 

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Copyright: (c) 2026, rackready contributors
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from lab import requirements, ssh
+from lab.cli import parser
+from lab.engine import Engine, EngineKind
+from lab.errors import LabError
+from lab.fleet import Host
+from lab.hosts import start_command, start_options, state
+from lab.network import ensure
+from lab.status import simulated
+
+HOST = Host("h100-01", "172.30.86.11", "debian-13", {"board": "hgx-h100-8"})
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("sys_resource", [True, False])
+def test_a_host_can_never_touch_the_machine_s_kernel_or_devices(version: int, sys_resource: bool) -> None:
+    options = start_options(EngineKind(version, sys_resource))
+    assert "--privileged" not in options
+    assert {"--cap-drop=SYS_MODULE", "--cap-drop=SYS_TIME"} <= set(options)
+    assert ("--cap-drop=SYS_RESOURCE" in options) == (not sys_resource)
+
+
+def test_systemd_gets_the_cgroups_that_the_engine_has() -> None:
+    old, new = EngineKind(1, False), EngineKind(2, True)
+    assert "--volume=/sys/fs/cgroup:/sys/fs/cgroup:rw" in start_options(old)
+    assert start_command(old) == ["/lib/systemd/systemd", "systemd.unified_cgroup_hierarchy=0"]
+    assert "--cgroupns=private" in start_options(new)
+    assert "/sys/fs/cgroup:" not in " ".join(start_options(new))
+
+
+class Recorded(Engine):
+    """An engine that answers with what docker printed."""
+
+    def __init__(self, stdout: str = "", stderr: str = "", status: int = 0) -> None:
+        self.answer = (stdout, stderr, status)
+
+    def attempt(self, *args: str, stdin: object = None, timeout: float = 600) -> subprocess.CompletedProcess[str]:
+        stdout, stderr, status = self.answer
+        return subprocess.CompletedProcess(args, status, stdout, stderr)
+
+
+def test_containers_that_only_come_from_a_lab_image_are_not_the_lab_s() -> None:
+    engine = Recorded("h100-01\thost\nsomebody\timage\nrackready-lab-services\tservices\n")
+    assert engine.containers() == ["h100-01", "rackready-lab-services"]
+    assert engine.containers("host") == ["h100-01"]
+
+
+def test_a_missing_object_is_no_error_and_a_dead_engine_is() -> None:
+    assert Recorded(stderr="Error: No such container: h100-01", status=1).inspect("container", "h100-01") is None
+    with pytest.raises(LabError, match="Cannot connect to the Docker daemon"):
+        Recorded(stderr="Cannot connect to the Docker daemon", status=1).inspect("container", "h100-01")
+
+
+def test_somebody_else_s_container_of_that_name_is_left_alone() -> None:
+    with pytest.raises(LabError, match="a container h100-01 that the lab did not make"):
+        state(Recorded('[{"Config": {"Labels": null}, "State": {"Status": "running"}}]'), HOST)
+
+
+def test_somebody_else_s_network_of_that_name_is_left_alone() -> None:
+    with pytest.raises(LabError, match="a Docker network rackready-lab that the lab did not make"):
+        ensure(Recorded('[{"Labels": {}, "IPAM": {"Config": [{"Subnet": "10.1.0.0/24"}]}}]'))
+
+
+@pytest.mark.parametrize(("status", "stderr", "expected"), [(0, "", True), (125, "unable to apply caps: operation not permitted", False)])
+def test_sys_resource_is_tried_not_guessed(status: int, stderr: str, expected: bool) -> None:
+    class Tried(Recorded):
+        def run(self, *args: str, stdin: object = None, timeout: float = 600) -> str:
+            return "2\n"
+
+    assert Tried(stderr=stderr, status=status).kind("image") == EngineKind(2, expected)
+
+
+def test_known_hosts_has_name_address_and_key_without_comment() -> None:
+    assert ssh.known_hosts_lines([(HOST, "ssh-ed25519 AAAA h100-01\n")]) == "h100-01,172.30.86.11 ssh-ed25519 AAAA\n"
+
+
+def test_what_is_missing_is_named_with_its_package(tmp_path: Path) -> None:
+    problems = requirements.missing(which=lambda command: None if command == "mmdebstrap" else f"/usr/bin/{command}", keyrings=tmp_path)
+    assert problems == [
+        "the command mmdebstrap was not found: install mmdebstrap",
+        f"no Debian archive key in {tmp_path}: install debian-archive-keyring",
+    ]
+    (tmp_path / "debian-archive-keyring.pgp").touch()
+    assert requirements.missing(which=lambda command: command, keyrings=tmp_path) == []
+
+
+def test_status_says_what_the_simulator_says_in_one_line() -> None:
+    answer = '{"board": "hgx-h100-8", "gpus": ["0000:1a:00.0"], "modules": {"nvidia": {}}, "faults": {"smi-hang": {}}}'
+    assert simulated(answer) == "1 GPUs on hgx-h100-8; modules: nvidia; faults: smi-hang"
+    assert simulated("no such file") == "no simulated GPUs"
+
+
+@pytest.mark.parametrize(
+    ("argv", "expected"),
+    [
+        (["up"], {"command": "up", "fleet": "h100"}),
+        (["down", "--keep-images"], {"command": "down", "keep_images": True}),
+        (["break", "h100-01", "smi-hang"], {"command": "break", "host": "h100-01", "fault": "smi-hang"}),
+        (["heal", "h100-01"], {"command": "heal", "host": "h100-01", "fault": None}),
+    ],
+)
+def test_command_line(argv: list[str], expected: dict[str, object]) -> None:
+    assert vars(parser().parse_args(argv)) == expected

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Copyright: (c) 2026, rackready contributors
+from __future__ import annotations
+
+import io
+import tarfile
+from pathlib import Path
+
+import pytest
+import yaml
+from gpu_host import packages
+from lab import distribution
+from lab.errors import LabError
+from lab.host_image import apt_sources, tar_of
+from lab.paths import Layout
+from lab.repository import put_in_place, repositories
+
+LAYOUT = Layout.of_this_file()
+KNOWN = distribution.load(LAYOUT.code / "distributions.yml")
+CATALOG = yaml.safe_load((LAYOUT.checkout / "plugins/plugin_utils/catalog/repositories.yml").read_text())["repositories"]
+
+
+@pytest.mark.parametrize("key", KNOWN)
+@pytest.mark.parametrize("name", ["nvidia-cuda", "nvidia-container-toolkit"])
+def test_repositories_and_keys_lie_where_the_catalog_expects_them(key: str, name: str) -> None:
+    """The bases are those that inventory/lab gives as mirrors."""
+    base = {"nvidia-cuda": "cuda", "nvidia-container-toolkit": "libnvidia-container"}[name]
+    origins = CATALOG[name]["origins"]
+    origin = origins.get(f"{key}/x86_64") or origins["apt/x86_64"]
+    served = repositories(KNOWN[key])[name]
+    assert served.path == f"{base}/{origin['path']}"
+    assert served.keys == (f"{base}/{origin['key']}",)
+    assert (served.suite is None) == (origin["suites"] == ["/"])
+
+
+@pytest.mark.parametrize("key", KNOWN)
+def test_every_stand_in_package_has_a_repository(key: str) -> None:
+    assert {package.repository for package in packages.all_packages("6.12.0-1-amd64")} <= set(repositories(KNOWN[key]))
+
+
+def test_hosts_ask_the_site_mirror_and_nothing_else() -> None:
+    assert apt_sources(KNOWN["debian-13"]) == (
+        "Types: deb\nURIs: https://services.rackready.lab/debian\nSuites: trixie\nComponents: main\nSigned-By: /usr/share/keyrings/site-mirror.asc\n"
+    )
+
+
+def test_put_in_place_replaces_the_whole_folder(tmp_path: Path) -> None:
+    new, target = tmp_path / "new", tmp_path / "served" / "repo"
+    target.mkdir(parents=True)
+    (target / "old").touch()
+    new.mkdir()
+    (new / "fresh").touch()
+    put_in_place(new, target)
+    assert [path.name for path in target.iterdir()] == ["fresh"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["served"]
+
+
+def test_tar_of_is_root_s_and_has_the_modes() -> None:
+    with tarfile.open(fileobj=io.BytesIO(tar_of({"etc/key": (0o600, b"secret")}))) as tar:
+        (member,) = tar.getmembers()
+        assert (member.name, member.mode, member.uid, member.gid) == ("etc/key", 0o600, 0, 0)
+
+
+def test_a_table_of_distributions_that_lacks_something_says_what(tmp_path: Path) -> None:
+    path = tmp_path / "distributions.yml"
+    path.write_text("debian-99: {suite: forky}")
+    with pytest.raises(LabError, match="packages"):
+        distribution.load(path)
