@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from . import hosts
 from .engine import Engine
+from .errors import LabError
 from .paths import Layout
 
 
@@ -25,7 +26,8 @@ def down(layout: Layout, engine: Engine, keep_images: bool, say: Callable[[str],
     if keep_images:
         return
     images = engine.ours("image")
-    if images:
-        engine.run("image", "rm", "--force", *images)
+    held = [result.stderr.strip() for result in (engine.attempt("image", "rm", "--force", image) for image in images) if result.returncode != 0]
     shutil.rmtree(layout.state, ignore_errors=True)
-    say(f"  removed {len(images)} images and {layout.state}")
+    say(f"  removed {len(images) - len(held)} images and {layout.state}")
+    if held:
+        raise LabError(f"images of the lab are used by containers that it did not make; remove those, then run this again. {'; '.join(held)}")
