@@ -22,8 +22,6 @@ HOST_CHECKS = ("gpu_count", "gpu_idle", "driver_library_match", "device_nodes", 
 ALL_REDUCE = "all_reduce_exact"
 # A stage that ran this long (s) without a result when time was over is a hang of that stage; below, the time was simply too short.
 STALL_S = 60
-# Stages that are the GPU's own work: a hang or crash in them is a failure of the machine, elsewhere (importing torch, waiting) it is not.
-GPU_STAGES = ("gpu_identity", "matmul_exact.", ALL_REDUCE)
 FAULT_SIGNALS = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
 CONTROL_NODES = ("/dev/nvidiactl", "/dev/nvidia-uvm")
 # What the entry point of NVIDIA's own image advises for PyTorch; on GPUs less than that is no test of the machine.
@@ -445,24 +443,23 @@ def _without_result(rank: int, name: str, outcome: Outcome) -> Result:
     if not log.started:
         return Result(COULD_NOT_RUN, f"rank {rank} never reported: {_how_it_ended(outcome)}", None, None)
     if stage == name:
-        return _ended_inside(rank, name, since, outcome)
+        return _ended_inside(rank, since, outcome)
     where = f"rank {rank} was in {stage}" if stage else f"rank {rank} had ended"
     return Result(COULD_NOT_RUN, f"{where} when the run ended: {_how_it_ended(outcome)}", None, None)
 
 
-def _ended_inside(rank: int, name: str, since: float, outcome: Outcome) -> Result:
-    """The run ended while the rank was in the very stage: a failure of the machine if it is the GPU's work, and if it hung or crashed there."""
+def _ended_inside(rank: int, since: float, outcome: Outcome) -> Result:
+    """The run ended while the rank was in the stage of this check, which is the GPU's own work: a failure of the machine if it hung or crashed there."""
     child = outcome.child
-    gpu_work = name.startswith(GPU_STAGES)
     if child.timed_out:
         ran = max(0.0, child.seconds - since)
-        if gpu_work and ran >= STALL_S:
+        if ran >= STALL_S:
             return Result(FAIL, f"rank {rank} hung in it for {ran:.0f} s, until {_how_it_ended(outcome)}", None, ran)
         return Result(COULD_NOT_RUN, f"rank {rank} had been in it for {ran:.0f} s when {_how_it_ended(outcome)}", None, ran)
     crash = crashed_rank(child.stderr)
     if crash is None or crash[0] != rank:
         return Result(COULD_NOT_RUN, f"rank {rank} was in it when the run ended: {_how_it_ended(outcome)}", None, None)
-    if gpu_work and -crash[1] in FAULT_SIGNALS:
+    if -crash[1] in FAULT_SIGNALS:
         return Result(FAIL, f"rank {rank} crashed in it with {signal.Signals(-crash[1]).name}", None, None)
     return Result(COULD_NOT_RUN, f"rank {rank} ended in it with exit code {crash[1]}", None, None)
 

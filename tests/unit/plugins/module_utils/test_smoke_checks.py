@@ -517,6 +517,43 @@ class TestContainer:
         events[0] = replaced(events[0], "matmul_exact.fp64", result("matmul_exact.fp64", "fail", "wrong"))
         assert judge(ran(events))[0]["reason"] == f"matmul_exact.fp64 on GPU {BUS_IDS[1]} ({uuid_of(1)}) failed: wrong"
 
+    def test_a_rank_on_a_gpu_that_nobody_expects_speaks_for_none(self) -> None:
+        events = sound()
+        identity = next(event for event in events[1] if event.get("name") == "gpu_identity" and event["event"] == "found")["value"]
+        for said in ({"uuid": "GPU-z", "pci_bus_id": "0000:99:00.0"}, {"uuid": "GPU-z", "pci_bus_id": None}, {"uuid": None, "pci_bus_id": "0000:99:00.0"}):
+            identity.update(said)
+            judged, checks = judge(ran(events))
+            assert judged["verdict"] == "incomplete"
+            assert [check["gpu"] for check in by_name(checks, "all_reduce_exact")] == [gpus(1)[0].gpu]
+
+    def test_a_rank_that_cannot_tell_does_not_take_anothers_gpu(self) -> None:
+        events = sound()
+        events[0] = replaced(events[0], "gpu_identity", None)
+        next(event for event in events[1] if event.get("name") == "gpu_identity" and event["event"] == "found")["value"].update(
+            uuid=uuid_of(0), pci_bus_id=BUS_IDS[0]
+        )
+        judged, checks = judge(ran(events))
+        assert judged["verdict"] == "incomplete"
+        assert len(by_name(checks, "all_reduce_exact")) == 1
+
+    def test_a_uuid_that_the_plan_does_not_know_proves_nothing(self) -> None:
+        events = sound()
+        for said in events:
+            next(event for event in said if event.get("name") == "gpu_identity" and event["event"] == "found")["value"]["pci_bus_id"] = None
+        unknown = [gpu._replace(uuid=None) for gpu in gpus(WORLD)]
+        checks = container_checks(unknown, host(), ran(events))
+        assert "pass" not in {check["status"] for check in by_name(checks, "gpu_identity")}
+
+    def test_a_count_that_is_none_is_no_count(self) -> None:
+        events = sound()
+        next(event for event in events[1] if event.get("name") == "gpu_identity" and event["event"] == "found")["value"]["device_count"] = "2"
+        assert only(judge(ran(events))[1], "gpu_count")["status"] == "fail"
+
+    def test_a_divided_gpu_that_nobody_expects_is_left_to_the_count(self) -> None:
+        facts = host(3)
+        facts["nvidia_smi"]["gpus"][2]["mig"]["current"] = "enabled"
+        assert not by_name(host_checks(gpus(WORLD), facts, "cuda", DRIVER, {}), "gpu_identity")
+
     def test_a_divided_gpu_is_not_called_a_wrong_one(self) -> None:
         facts = host()
         facts["nvidia_smi"]["gpus"][0]["mig"]["current"] = "enabled"
