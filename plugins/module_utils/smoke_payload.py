@@ -61,7 +61,7 @@ PRODUCTS = {
 # Lowest compute capability with the format in its matrix units; a rank leaves out what its own chip does not have.
 LOWEST_CAPABILITY = {"fp64": (0, 0), "fp32": (0, 0), "fp16": (5, 3), "tf32": (8, 0), "bf16": (8, 0), "fp8": (8, 9)}
 # Rows, inner length, columns; the inner length must keep every product of PRODUCTS inside its exact_max (a unit test says so).
-SHAPES = {"cuda": (4096, 1024, 4096), "cpu": (256, 256, 256)}
+SHAPES = {"cuda": (4096, 1024, 4096), "cpu": (128, 128, 128)}
 REPEATS = {"cuda": 8, "cpu": 2}
 # Elements of the vectors that are all-reduced: one, odd (no even split over ranks), and on GPUs one large enough to leave the low-latency path.
 VECTORS = {"cuda": (1, 1023, 1048577, 8388608), "cpu": (1, 1023, 65537)}
