@@ -40,7 +40,17 @@ def known_hosts_lines(keys: Iterable[tuple[Host, str]]) -> str:
     return "".join(f"{host.name},{host.address} {' '.join(public.split()[:2])}\n" for host, public in keys)
 
 
+def config(layout: Layout, hosts: Iterable[Host]) -> str:
+    """Configuration for `ssh -F .lab/ssh/config HOST`: for people, and for tests that look at a host without Ansible."""
+    entries = "".join(f"Host {host.name}\n  HostName {host.address}\n\n" for host in hosts)
+    return (
+        f'{entries}Host *\n  User root\n  IdentityFile "{client_key(layout)}"\n  IdentitiesOnly yes\n'
+        f'  UserKnownHostsFile "{layout.ssh / "known_hosts"}"\n  StrictHostKeyChecking yes\n'
+    )
+
+
 def make(layout: Layout, hosts: Iterable[Host]) -> None:
+    hosts = list(hosts)
     layout.ssh.mkdir(parents=True, exist_ok=True, mode=0o700)
     keygen(client_key(layout), "rackready lab")
     lines = []
@@ -48,6 +58,7 @@ def make(layout: Layout, hosts: Iterable[Host]) -> None:
         key = host_key(layout, host.name)
         keygen(key, host.name)
         lines.append((host, key.with_name(key.name + ".pub").read_text()))
-    new = layout.ssh / "known_hosts.new"
-    new.write_text(known_hosts_lines(lines))
-    new.rename(layout.ssh / "known_hosts")
+    for name, text in (("known_hosts", known_hosts_lines(lines)), ("config", config(layout, hosts))):
+        new = layout.ssh / f"{name}.new"
+        new.write_text(text)
+        new.rename(layout.ssh / name)
