@@ -53,11 +53,20 @@ def test_every_gpu_has_joined_the_fabric(host: Host) -> None:
     assert lines == ["Completed, Success"] * GPUS
 
 
-def test_docker_is_really_there_and_reads_its_configuration(host: Host) -> None:
-    assert json.loads(host.file("/etc/docker/daemon.json").content_string)["features"]["cdi"] is True
+def test_daemon_json_is_merged_and_what_was_there_is_kept_beside_it(host: Host) -> None:
+    theirs = {"log-driver": "local", "log-opts": {"max-size": "10m"}}
+    assert json.loads(host.file("/etc/docker/daemon.json").content_string) == {**theirs, "features": {"cdi": True}}
+    backups = host.check_output("cat /etc/docker/daemon.json.*~")
+    assert json.loads(backups) == theirs
+
+
+def test_docker_is_really_there_and_read_its_configuration_before_its_first_start(host: Host) -> None:
     info = json.loads(host.check_output("docker info --format '{{json .}}'"))
     assert int(info["ServerVersion"].split(".")[0]) >= 25
     assert info["CDISpecDirs"], "the running engine has not switched CDI on"
+    assert info["LoggingDriver"] == "local"
+    starts = host.check_output("journalctl --unit docker.service --output cat --grep 'Started docker.service|Started Docker'")
+    assert len(starts.splitlines()) == 1, "started before it was configured, and again"
 
 
 def test_the_cdi_specification_lists_every_gpu_with_the_numbers_of_its_node(host: Host) -> None:
