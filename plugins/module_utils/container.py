@@ -18,6 +18,8 @@ from ansible_collections.rackready.gpu.plugins.module_utils.reading import read_
 
 TIMEOUT_S = 10
 SOCKET = "/var/run/docker.sock"
+PID_FILE = Path("var/run/docker.pid")
+DAEMON_JSON = Path("etc/docker/daemon.json")
 # The engine of this host, whatever context or remote host root's own configuration names.
 _ENVIRONMENT = {"DOCKER_HOST": f"unix://{SOCKET}", "DOCKER_CONTEXT": "", "DOCKER_CLI_HINTS": "false"}
 _VERSION = re.compile(r"version v?([0-9]+(?:\.[0-9]+)*)")
@@ -33,6 +35,7 @@ def facts(root: Path, commands: Commands, unit_active: bool, unit_flags: list[st
         "installed": dockerd is not None,
         "version": None,
         "running": False,
+        "configuration_read": None,
         "api_error": None,
         "root_dir": None,
         "storage_driver": None,
@@ -47,6 +50,7 @@ def facts(root: Path, commands: Commands, unit_active: bool, unit_flags: list[st
     version = commands.start([dockerd, "--version"], TIMEOUT_S)
     docker["running"] = unit_active or _engine_process(root)
     if docker["running"]:
+        docker["configuration_read"] = _configuration_read(root)
         _ask(docker, commands)
     match = _VERSION.search(version.finish().text)
     docker["version"] = match.group(1) if match else None
@@ -60,6 +64,21 @@ def _engine_process(root: Path) -> bool:
         if pid and pid.isdigit() and read_line(root / "proc" / pid / "comm") == "dockerd":
             return True
     return False
+
+
+def _configuration_read(root: Path) -> bool | None:
+    """Whether the engine started after daemon.json was last written; None where it left no pid file to tell.
+
+    A run that was stopped between writing the file and restarting the engine leaves a file that is right and an engine that does not know it.
+    """
+    try:
+        started = (root / PID_FILE).stat().st_mtime_ns
+    except OSError:
+        return None
+    try:
+        return (root / DAEMON_JSON).stat().st_mtime_ns <= started
+    except OSError:
+        return True
 
 
 def _ask(docker: dict[str, Any], commands: Commands) -> None:

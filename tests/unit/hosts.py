@@ -18,6 +18,7 @@ from __future__ import annotations
 import copy
 import json
 import os
+import time
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -92,6 +93,7 @@ class Host:
 
     docker: str | None = None
     docker_running: bool = True
+    configuration_read: bool = True
     daemon_json: dict[str, Any] | None = None
     containers: tuple[dict[str, Any], ...] = ()
     images: tuple[str, ...] = ()
@@ -248,6 +250,7 @@ class Host:
             "installed": self.docker is not None,
             "version": self.docker,
             "running": running,
+            "configuration_read": self.configuration_read if running else None,
             "api_error": None,
             "root_dir": "/var/lib/docker" if running else None,
             "storage_driver": "overlay2" if running else None,
@@ -502,6 +505,10 @@ class Tree:
         docker = self._facts["docker"]
         if not docker["installed"]:
             return
+        if docker["running"]:
+            # An hour from now is after every file of the tree was written, the epoch is before.
+            started = time.time() + 3600 if docker["configuration_read"] else 0
+            os.utime(self.write("/var/run/docker.pid", "812"), (started, started))
         self.commands["dockerd --version"] = f"Docker version {docker['version']}+dfsg1, build 411e817\n"
         info = {"DockerRootDir": docker["root_dir"], "Driver": docker["storage_driver"], "CgroupDriver": docker["cgroup_driver"], "ServerErrors": None}
         self.commands["docker info"] = json.dumps(info)

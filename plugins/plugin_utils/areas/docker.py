@@ -55,7 +55,8 @@ def plan(context: Context) -> AreaPlan:
     merged = merge(merge(OURS, existing), context.request.docker_daemon_options)
     differs = merged != existing
     text = json.dumps(merged, indent=2) + "\n" if differs else context.facts["files"].get(DAEMON_JSON, "")
-    restart = bool(docker["running"]) and differs
+    unread = docker["configuration_read"] is False
+    restart = bool(docker["running"]) and (differs or unread)
     units = list(context.catalog.docker["units"])
     package_target, package_actual = packages_state(context, packages)
     file_target, file_actual = files_state(context, specs)
@@ -78,6 +79,7 @@ def plan(context: Context) -> AreaPlan:
             "engine": wanted_engine,
             "answers": True,
             "daemon_json": merged,
+            "configuration_read": True,
             "units": dict.fromkeys(units, "enabled, active"),
         },
         actual={
@@ -86,6 +88,7 @@ def plan(context: Context) -> AreaPlan:
             "engine": wanted_engine if new_enough else docker["version"],
             "answers": bool(docker["running"]) and docker["api_error"] is None,
             "daemon_json": existing,
+            "configuration_read": not unread,
             "units": units_state(context, units),
         },
         reasons=[
@@ -218,6 +221,8 @@ def _checks(context: Context, area: AreaPlan, merged: Mapping[str, Any], existin
         area.drain = True
         area.refusals.append(
             refusal(
-                f"Docker must be restarted for {_changed(existing, merged)}", f"the running containers would stop ({names})", "stop them first, then run again"
+                f"Docker must be restarted for {_changed(existing, merged) or 'what was written into ' + DAEMON_JSON + ' since it started'}",
+                f"the running containers would stop ({names})",
+                "stop them first, then run again",
             )
         )

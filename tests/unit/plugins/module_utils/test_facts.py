@@ -41,6 +41,7 @@ HOSTS: dict[str, dict[str, Any]] = {
     "library replaced under a loaded module": {**CONVERGED, "library": "580.181.01"},
     "packages broken": {"broken": True, "packages": {"dkms": "3.2.2-1~deb13u1"}},
     "not held": {**CONVERGED, "held": False},
+    "engine older than its configuration": {**CONVERGED, "configuration_read": False},
     "engine stopped": {**CONVERGED, "docker_running": False},
     "old engine": {"docker": "20.10.24"},
     "fabric in progress": {**CONVERGED, "fabric_state": "In Progress"},

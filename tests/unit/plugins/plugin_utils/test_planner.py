@@ -289,6 +289,18 @@ def test_docker_of_docker_is_locked_and_an_engine_that_serves_is_kept() -> None:
     assert (kept["source"], kept["repository"], kept["install"]) == ("docker", None, list(plans.DOCKER_PACKAGES))
 
 
+def test_an_engine_that_has_not_read_its_daemon_json_is_restarted() -> None:
+    """What a run leaves that was killed between writing the file and restarting the engine."""
+    area = plan_for(facts_for(**CONVERGED, configuration_read=False))["areas"]["docker"]
+    assert (area["converged"], area["desired"]["restart"], area["actions"]) == (False, True, ["restart docker.service"])
+
+
+def test_containers_are_not_stopped_by_a_restart() -> None:
+    container = {"id": "abc123def456", "name": "trainer", "image": "train:1", "devices": []}
+    plan = plan_for(facts_for(**CONVERGED, configuration_read=False, containers=(container,)))
+    assert "the running containers would stop (trainer)" in only(plan["refusals"])
+
+
 def test_an_old_engine_is_upgraded() -> None:
     actions = plan_for(facts_for(docker="20.10.24"))["areas"]["docker"]["actions"]
     assert "upgrade Docker 20.10.24 to 26.1 or newer" in actions
