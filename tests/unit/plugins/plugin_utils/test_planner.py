@@ -292,7 +292,8 @@ def test_docker_of_docker_is_locked_and_an_engine_that_serves_is_kept() -> None:
 def test_an_engine_that_has_not_read_its_daemon_json_is_restarted() -> None:
     """What a run leaves that was killed between writing the file and restarting the engine."""
     area = plan_for(facts_for(**CONVERGED, configuration_read=False))["areas"]["docker"]
-    assert (area["converged"], area["desired"]["restart"], area["actions"]) == (False, True, ["restart docker.service"])
+    assert (area["converged"], area["desired"]["restart"]) == (False, True)
+    assert "restart docker.service" in area["actions"]
 
 
 def test_containers_are_not_stopped_by_a_restart() -> None:
