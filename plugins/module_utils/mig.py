@@ -4,33 +4,33 @@
 """Bring GPUs to a MIG layout with ``nvidia-smi mig``.
 
 The planner has already placed every instance; here the difference between what a GPU holds and what it should hold
-becomes commands. An instance that is already where it should be is never touched, so a job on it goes on.
+becomes commands. An instance that is already where it should be is never touched, so a job on it goes on. What an
+earlier run left half-done (a GPU instance without its compute instance) is a difference like any other.
 """
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
-from typing import Any, Callable, List, Tuple
+from typing import Any, Callable, Dict, List
 
-Run = Callable[[List[str]], Tuple[int, str, str]]
-"""Runs a command and gives (exit status, stdout, stderr)."""
-
-_ROW = re.compile(r"^\|\s+(?P<gpu>\d+)\s+MIG\s+(?P<profile>\S+)\s+(?P<profile_id>\d+)\s+(?P<instance_id>\d+)\s+(?P<start>\d+):(?P<size>\d+)\s+\|$")
-_NONE = ("No GPU instances found", "No MIG-enabled devices found")
+Read = Callable[[], Dict[str, Any]]
+"""Asks nvidia-smi and gives what ``nvidia_smi.Query.facts`` gives."""
+Run = Callable[[List[str]], None]
+"""Runs a command that changes a GPU; raises MigError where it fails."""
 
 
 class MigError(Exception):
-    """nvidia-smi refused or said something that is not understood; the text is a sentence for the operator."""
+    """A layout cannot be reached; the text is a sentence for the operator."""
 
 
 @dataclass(frozen=True)
 class GpuInstance:
-    """A GPU instance: profile such as ``1g.10gb``, first memory slice, and the id that nvidia-smi gave it."""
+    """A GPU instance: profile such as ``1g.10gb``, first memory slice, the id that nvidia-smi gave it, and its compute instances' ids."""
 
     profile: str
     start: int
-    instance_id: int = -1
+    instance_id: int
+    compute_instances: tuple[int, ...]
 
     @property
     def place(self) -> tuple[str, int]:
@@ -46,111 +46,92 @@ class GpuState:
     instances: tuple[GpuInstance, ...]
 
 
-def parse_instances(text: str) -> tuple[GpuInstance, ...]:
-    """Read the table of ``nvidia-smi mig -lgi``.
+def states(smi: dict[str, Any]) -> dict[str, GpuState]:
+    """State of every GPU by PCI bus id, from what nvidia-smi said.
 
-    :raises MigError: when the text is neither a table of instances nor one of nvidia-smi's ways to say that there are none.
+    :raises MigError: nvidia-smi did not answer, or left out what is needed to know an instance.
     """
-    rows = [_ROW.match(line.rstrip()) for line in text.splitlines()]
-    found = tuple(GpuInstance(row["profile"], int(row["start"]), int(row["instance_id"])) for row in rows if row)
-    if not found and not any(words in text for words in _NONE):
-        raise MigError("`nvidia-smi mig -lgi` printed something that is not a list of GPU instances: " + repr(text.strip()[:200]))
+    if smi["state"] != "ok":
+        raise MigError("nvidia-smi cannot be asked for the MIG layout ({}: {})".format(smi["state"], smi["error"] or "it is not installed"))
+    found = {}
+    for gpu in smi["gpus"]:
+        mig = gpu["mig"]
+        found[gpu["pci_bus_id"]] = GpuState(mig["current"], mig["pending"], _instances(gpu["pci_bus_id"], mig["instances"]))
     return found
 
 
-def parse_modes(text: str) -> dict[str, tuple[str, str]]:
-    """Read ``--query-gpu=pci.bus_id,mig.mode.current,mig.mode.pending --format=csv,noheader``: bus id -> (current, pending)."""
-    modes = {}
-    for line in text.strip().splitlines():
-        fields = [field.strip() for field in line.split(",")]
-        if len(fields) != 3:
-            raise MigError("nvidia-smi printed a line that is not bus id, current and pending MIG mode: " + repr(line))
-        bus_id, current, pending = fields
-        modes[bus_id.lower()[-12:]] = (_mode(current), _mode(pending))
-    return modes
+def _instances(bus_id: str, listed: list[dict[str, Any]]) -> tuple[GpuInstance, ...]:
+    """One GPU instance for each id: the list has one entry for each compute instance."""
+    by_id: dict[int, list[dict[str, Any]]] = {}
+    for entry in listed:
+        if None in (entry["gi"], entry["profile"], entry["placement_start"]):
+            raise MigError(f"nvidia-smi does not say profile, id and place of each instance on GPU {bus_id}: {entry}")
+        by_id.setdefault(entry["gi"], []).append(entry)
+    return tuple(
+        GpuInstance(entries[0]["profile"], entries[0]["placement_start"], number, tuple(entry["ci"] for entry in entries if entry["ci"] is not None))
+        for number, entries in sorted(by_id.items())
+    )
 
 
-def _mode(word: str) -> str:
-    return {"Enabled": "enabled", "Disabled": "disabled"}.get(word, "unsupported")
-
-
-def commands_for(pci_bus_id: str, mode: str, instances: list[GpuInstance], state: GpuState) -> list[list[str]]:
+def commands_for(pci_bus_id: str, mode: str, places: list[tuple[str, int]], state: GpuState) -> list[list[str]]:
     """Commands that take one GPU from its state to the layout; empty when it already holds exactly that."""
-    wanted = {instance.place for instance in instances}
-    present = {instance.place for instance in state.instances}
     gpu = ["-i", pci_bus_id]
     commands: list[list[str]] = []
+    kept = [instance for instance in state.instances if instance.place in places]
     for instance in state.instances:
-        if instance.place not in wanted:
-            which = [*gpu, "-gi", str(instance.instance_id)]
+        which = [*gpu, "-gi", str(instance.instance_id)]
+        whole = len(instance.compute_instances) == 1
+        if instance.compute_instances and (instance not in kept or not whole):
             commands.append(["nvidia-smi", "mig", "-dci", *which])
+        if instance not in kept:
             commands.append(["nvidia-smi", "mig", "-dgi", *which])
+        elif not whole:
+            commands.append(["nvidia-smi", "mig", "-cci", *which])
     if mode == "disabled" and "enabled" in (state.current, state.pending):
         commands.append(["nvidia-smi", *gpu, "-mig", "0"])
     if mode == "enabled" and state.current != "enabled":
         commands.append(["nvidia-smi", *gpu, "-mig", "1"])
-    missing = sorted((instance for instance in instances if instance.place not in present), key=lambda instance: instance.start)
+    missing = sorted(set(places) - {instance.place for instance in kept}, key=lambda place: place[1])
     if missing:
-        tuples = ",".join(f"{instance.profile}:{instance.start}" for instance in missing)
-        commands.append(["nvidia-smi", "mig", *gpu, "-cgi", tuples, "-C"])
+        # A profile tuple is a profile and, after a colon, the first slice (nvidia-smi mig --help, tests/fixtures/h200/mig-help.txt).
+        commands.append(["nvidia-smi", "mig", *gpu, "-cgi", ",".join(f"{profile}:{start}" for profile, start in missing), "-C"])
     return commands
 
 
-def read_state(run: Run) -> dict[str, GpuState]:
-    """Read mode and instances of every GPU, by PCI bus id.
-
-    :raises MigError: when nvidia-smi fails.
-    """
-    modes = parse_modes(_must(run, ["nvidia-smi", "--query-gpu=pci.bus_id,mig.mode.current,mig.mode.pending", "--format=csv,noheader"]))
-    return {bus_id: GpuState(current, pending, _instances(run, bus_id) if current == "enabled" else ()) for bus_id, (current, pending) in modes.items()}
-
-
-def _instances(run: Run, bus_id: str) -> tuple[GpuInstance, ...]:
-    # nvidia-smi exits non-zero when there are no instances, so the words decide.
-    _status, out, err = run(["nvidia-smi", "mig", "-lgi", "-i", bus_id])
-    return parse_instances(out + err)
-
-
-def _must(run: Run, command: list[str]) -> str:
-    status, out, err = run(command)
-    if status != 0:
-        raise MigError("`{}` failed with exit status {}: {}".format(" ".join(command), status, (err or out).strip()))
-    return out
-
-
-def apply(gpus: list[dict[str, Any]], run: Run, check_mode: bool) -> dict[str, Any]:
+def apply(gpus: list[dict[str, Any]], read: Read, run: Run, check_mode: bool) -> dict[str, Any]:
     """Bring each GPU to its layout and compare afterwards.
 
     :param gpus: ``{pci_bus_id, mode: enabled|disabled, instances: [{profile, start}]}`` for each GPU.
     :returns: ``{changed, actions: [commands as text], diff: {before, after}}``.
     :raises MigError: a GPU is missing, nvidia-smi refused, or the state afterwards is not the layout.
     """
-    before = read_state(run)
-    actions: list[str] = []
+    before = states(read())
+    commands: list[list[str]] = []
     for gpu in gpus:
         bus_id = gpu["pci_bus_id"]
         if bus_id not in before:
             raise MigError(f"GPU {bus_id} is in the plan but nvidia-smi does not list it; run the playbook again to plan from what is there now")
-        if before[bus_id].current == "unsupported":
-            if gpu["mode"] == "enabled":
-                raise MigError(f"GPU {bus_id} does not support MIG")
-            continue
-        instances = [GpuInstance(each["profile"], each["start"]) for each in gpu["instances"]]
-        for command in commands_for(bus_id, gpu["mode"], instances, before[bus_id]):
-            actions.append(" ".join(command))
-            if not check_mode:
-                _must(run, command)
-    wanted = {gpu["pci_bus_id"]: _text(gpu["mode"], [(each["profile"], each["start"]) for each in gpu["instances"]]) for gpu in gpus}
-    was = {bus_id: _text(before[bus_id].current, [instance.place for instance in before[bus_id].instances]) for bus_id in wanted}
-    if actions and not check_mode:
-        _compare(gpus, wanted, read_state(run))
-    return {"changed": bool(actions), "actions": actions, "diff": {"before": was, "after": wanted if actions else was}}
+        if before[bus_id].current == "unsupported" and gpu["mode"] == "enabled":
+            raise MigError(f"GPU {bus_id} does not support MIG")
+        commands += commands_for(bus_id, gpu["mode"], _places(gpu), before[bus_id])
+    was = {gpu["pci_bus_id"]: _text(before[gpu["pci_bus_id"]]) for gpu in gpus}
+    wanted = {gpu["pci_bus_id"]: _words(gpu["mode"], _places(gpu)) for gpu in gpus}
+    if commands and not check_mode:
+        for command in commands:
+            run(command)
+        _compare(wanted, states(read()))
+    return {"changed": bool(commands), "actions": [" ".join(command) for command in commands], "diff": {"before": was, "after": wanted if commands else was}}
 
 
-def _compare(gpus: list[dict[str, Any]], wanted: dict[str, str], after: dict[str, GpuState]) -> None:
-    for gpu in gpus:
-        bus_id = gpu["pci_bus_id"]
-        state = after[bus_id]
+def _places(gpu: dict[str, Any]) -> list[tuple[str, int]]:
+    return [(instance["profile"], instance["start"]) for instance in gpu["instances"]]
+
+
+def _compare(wanted: dict[str, str], after: dict[str, GpuState]) -> None:
+    for bus_id, words in wanted.items():
+        state = after.get(bus_id)
+        if state is None:
+            raise MigError(f"nvidia-smi does not list GPU {bus_id} any more after the change; look at dmesg for Xid lines")
         if state.current == "unsupported":
             continue
         if state.current != state.pending:
@@ -158,10 +139,13 @@ def _compare(gpus: list[dict[str, Any]], wanted: dict[str, str], after: dict[str
                 f"GPU {bus_id} keeps MIG {state.current} until it is reset (pending: {state.pending}); "
                 "stop what holds the GPU or reboot the host, then run again"
             )
-        found = _text(state.current, [instance.place for instance in state.instances])
-        if found != wanted[bus_id]:
-            raise MigError(f"GPU {bus_id} holds {found} after the change, planned was {wanted[bus_id]}")
+        if _text(state) != words:
+            raise MigError(f"GPU {bus_id} holds {_text(state)} after the change, planned was {words}")
 
 
-def _text(mode: str, places: list[tuple[str, int]]) -> str:
+def _text(state: GpuState) -> str:
+    return _words(state.current, [instance.place for instance in state.instances if len(instance.compute_instances) == 1])
+
+
+def _words(mode: str, places: list[tuple[str, int]]) -> str:
     return " ".join(["MIG", mode, *(f"{profile}@{start}" for profile, start in sorted(places, key=lambda place: place[1]))])

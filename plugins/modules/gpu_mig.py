@@ -84,11 +84,16 @@ actions:
 """
 
 
+from pathlib import Path
+
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.rackready.gpu.plugins.module_utils.bounded import Commands
 from ansible_collections.rackready.gpu.plugins.module_utils.mig import MigError, apply
+from ansible_collections.rackready.gpu.plugins.module_utils.nvidia_smi import Query
 
 # Creating seven instances on eight GPUs takes seconds; a wedged GPU must not hold the run.
 SMI_LIMIT_S = 120
+BANNER = Path("/proc/driver/nvidia/version")
 
 
 def main() -> None:
@@ -114,14 +119,18 @@ def main() -> None:
         supports_check_mode=True,
     )
 
-    def run(command: list[str]) -> tuple[int, str, str]:
-        result: tuple[int, str, str] = module.run_command(["timeout", "--kill-after=5", str(SMI_LIMIT_S), *command])
-        return result
+    commands = Commands()
+
+    def run(command: list[str]) -> None:
+        complaint = commands.start(command, SMI_LIMIT_S).finish().complaint(" ".join(command))
+        if complaint is not None:
+            raise MigError(complaint)
 
     try:
-        module.exit_json(**apply(module.params["gpus"], run, module.check_mode))
+        result = apply(module.params["gpus"], lambda: Query(commands, SMI_LIMIT_S, BANNER.exists()).facts(), run, module.check_mode)
     except MigError as error:
         module.fail_json(msg=str(error))
+    module.exit_json(**result)
 
 
 if __name__ == "__main__":

@@ -1,150 +1,189 @@
-"""The MIG difference becomes commands; the nvidia-smi at the end is a double that keeps the state of one board."""
+# Copyright: (c) 2026, rackready contributors
+# GNU General Public License v3.0+ (see https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The MIG difference becomes commands; the board at the other end is a double that keeps the state of one GPU and refuses what nvidia-smi refuses."""
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
-from ansible_collections.rackready.gpu.plugins.module_utils.mig import GpuInstance, GpuState, MigError, apply, commands_for, parse_instances, parse_modes
+from ansible_collections.rackready.gpu.plugins.module_utils.mig import GpuInstance, GpuState, MigError, apply, commands_for, states
+from ansible_collections.rackready.gpu.plugins.module_utils.nvidia_smi import absent
 
 BUS = "0000:1a:00.0"
-
-# The row is as an A100 printed it (observed in a public repository); the frame is the one of `mig -lgip` in the recordings.
-LGI = """\
-+---------------------------------------------------------+
-| GPU instances:                                          |
-| GPU   Name               Profile  Instance   Placement  |
-|                            ID       ID       Start:Size |
-|=========================================================|
-|   0  MIG 4g.20gb            5        1          0:4     |
-+---------------------------------------------------------+
-|   0  MIG 1g.5gb+me         20       13          4:1     |
-+---------------------------------------------------------+
-"""
+HELP = Path(__file__).resolve().parents[3] / "fixtures/h200/mig-help.txt"
 
 
 class Board:
-    """A test double of nvidia-smi for one GPU: enough of it to follow mode, creation and destruction."""
+    """A test double of one GPU behind nvidia-smi: mode, GPU instances by id, and the compute instances of each."""
 
-    def __init__(self, mode: str = "Disabled", instances: list[tuple[str, int]] | None = None, reset_needed: bool = False) -> None:
+    def __init__(self, mode: str = "disabled", instances: list[tuple[str, int]] | None = None, reset_needed: bool = False) -> None:
         self.current = self.pending = mode
         self.reset_needed = reset_needed
         self.instances = dict(enumerate(instances or [], start=1))
+        self.compute = {number: [0] for number in self.instances}
         self.commands: list[str] = []
 
-    def __call__(self, command: list[str]) -> tuple[int, str, str]:
-        text = " ".join(command)
-        if "--query-gpu" in text:
-            return 0, f"00000000:1A:00.0, {self.current}, {self.pending}\n", ""
-        if "-lgi" in command:
-            rows = "".join(f"|   0  MIG {profile}   19   {number}   {start}:1     |\n" for number, (profile, start) in self.instances.items())
-            return (0, rows, "") if rows else (6, "No GPU instances found: Not Found\n", "")
-        self.commands.append(text)
+    def read(self) -> dict[str, Any]:
+        listed: list[dict[str, Any]] = []
+        nothing: list[int | None] = [None]
+        for number, (profile, start) in self.instances.items():
+            for ci in self.compute[number] or nothing:
+                listed.append({"profile": profile, "gi": number, "ci": ci, "placement_start": start, "uuid": None if ci is None else f"MIG-{number}-{ci}"})
+        return {**absent(), "state": "ok", "gpus": [{"pci_bus_id": BUS, "mig": {"current": self.current, "pending": self.pending, "instances": listed}}]}
+
+    def run(self, command: list[str]) -> None:
+        self.commands.append(" ".join(command))
         if "-mig" in command:
-            self.pending = "Enabled" if command[-1] == "1" else "Disabled"
+            self.pending = "enabled" if command[-1] == "1" else "disabled"
             self.current = self.current if self.reset_needed else self.pending
-        elif "-dgi" in command:
-            del self.instances[int(command[-1])]
         elif "-cgi" in command:
             for each in command[command.index("-cgi") + 1].split(","):
                 profile, start = each.split(":")
-                self.instances[max(self.instances, default=0) + 1] = (profile, int(start))
-        return 0, "", ""
+                number = max(self.instances, default=0) + 1
+                self.instances[number], self.compute[number] = (profile, int(start)), [0]
+        else:
+            number = int(command[-1])
+            if "-dci" in command:
+                if not self.compute[number]:
+                    raise MigError("No compute instances found: Not Found")
+                self.compute[number] = []
+            elif "-cci" in command:
+                self.compute[number] = [0]
+            elif "-dgi" in command:
+                if self.compute[number]:
+                    raise MigError("In use by another client")
+                del self.instances[number], self.compute[number]
+
+    def apply(self, gpus: list[dict[str, Any]], check_mode: bool = False) -> dict[str, Any]:
+        return apply(gpus, self.read, self.run, check_mode)
 
 
-def layout(*places: tuple[str, int], mode: str = "enabled") -> list[dict[str, object]]:
+def layout(*places: tuple[str, int], mode: str = "enabled") -> list[dict[str, Any]]:
     return [{"pci_bus_id": BUS, "mode": mode, "instances": [{"profile": profile, "start": start} for profile, start in places]}]
 
 
-def test_rows_of_the_instance_table_are_read() -> None:
-    assert parse_instances(LGI) == (GpuInstance("4g.20gb", 0, 1), GpuInstance("1g.5gb+me", 4, 13))
-
-
-@pytest.mark.parametrize("words", ["No GPU instances found: Not Found", "No MIG-enabled devices found."])
-def test_both_ways_to_say_no_instances(words: str) -> None:
-    assert parse_instances(words) == ()
-
-
-@pytest.mark.parametrize("text", ["", "Unable to determine the device handle", "|   0  MIG"])
-def test_anything_else_is_an_error_and_not_an_empty_list(text: str) -> None:
-    with pytest.raises(MigError, match="not a list of GPU instances"):
-        parse_instances(text)
-
-
-def test_modes_are_keyed_by_the_bus_id_of_sysfs() -> None:
-    assert parse_modes("00000000:1A:00.0, Disabled, Enabled\n00000000:1B:00.0, [N/A], [N/A]\n") == {
-        BUS: ("disabled", "enabled"),
-        "0000:1b:00.0": ("unsupported", "unsupported"),
-    }
+def test_the_placement_in_a_profile_tuple_is_what_nvidia_smi_documents() -> None:
+    words = " ".join(HELP.read_text().split())
+    assert (
+        "A profile tuple consists of a profile name or ID and an optional placement specifier, which consists of a colon and a placement start index" in words
+    )
+    for option in ("-cgi", "-dgi", "-cci", "-dci", "-gi", "-C", "-i"):
+        assert f"[{option} |" in words
 
 
 def test_a_bare_gpu_gets_mode_and_all_instances_in_one_command() -> None:
     board = Board()
-    result = apply(layout(("1g.10gb", 0), ("1g.10gb", 1)), board, check_mode=False)
+    result = board.apply(layout(("1g.10gb", 0), ("1g.10gb", 1)))
     assert result["actions"] == [f"nvidia-smi -i {BUS} -mig 1", f"nvidia-smi mig -i {BUS} -cgi 1g.10gb:0,1g.10gb:1 -C"] == board.commands
     assert result["changed"]
 
 
 def test_an_instance_in_its_place_is_never_touched() -> None:
-    board = Board("Enabled", [("3g.40gb", 0), ("1g.10gb", 4)])
-    apply(layout(("3g.40gb", 0), ("3g.40gb", 4)), board, check_mode=False)
+    board = Board("enabled", [("3g.40gb", 0), ("1g.10gb", 4)])
+    board.apply(layout(("3g.40gb", 0), ("3g.40gb", 4)))
     assert board.commands == [f"nvidia-smi mig -dci -i {BUS} -gi 2", f"nvidia-smi mig -dgi -i {BUS} -gi 2", f"nvidia-smi mig -i {BUS} -cgi 3g.40gb:4 -C"]
 
 
 def test_the_layout_that_is_there_changes_nothing() -> None:
-    board = Board("Enabled", [("3g.40gb", 0), ("3g.40gb", 4)])
-    result = apply(layout(("3g.40gb", 0), ("3g.40gb", 4)), board, check_mode=False)
-    assert result == {"changed": False, "actions": [], "diff": {"before": result["diff"]["after"], "after": result["diff"]["after"]}}
-    assert board.commands == []
+    board = Board("enabled", [("3g.40gb", 0), ("3g.40gb", 4)])
+    result = board.apply(layout(("3g.40gb", 0), ("3g.40gb", 4)))
+    assert (result["changed"], result["actions"], board.commands) == (False, [], [])
+    assert result["diff"]["before"] == result["diff"]["after"] == {BUS: "MIG enabled 3g.40gb@0 3g.40gb@4"}
 
 
 def test_switching_off_removes_the_instances_first() -> None:
-    board = Board("Enabled", [("7g.80gb", 0)])
-    apply(layout(mode="disabled"), board, check_mode=False)
-    assert [command.split()[2] if command.split()[1] == "mig" else command.split()[3] for command in board.commands] == ["-dci", "-dgi", "-mig"]
+    board = Board("enabled", [("7g.80gb", 0)])
+    board.apply(layout(mode="disabled"))
+    assert [option for command in board.commands for option in command.split() if option in ("-dci", "-dgi", "-mig")] == ["-dci", "-dgi", "-mig"]
+
+
+@pytest.mark.parametrize("wanted", [(("7g.80gb", 0),), (("3g.40gb", 0), ("3g.40gb", 4)), ()])
+@pytest.mark.parametrize("before", [[("7g.80gb", 0)], [("3g.40gb", 0), ("1g.10gb", 4)], []])
+def test_a_run_that_was_killed_between_any_two_commands_is_finished_by_the_next(before: list[tuple[str, int]], wanted: tuple[tuple[str, int], ...]) -> None:
+    planned = len(Board("enabled", list(before)).apply(layout(*wanted), check_mode=True)["actions"])
+    for survived in range(planned):
+        board = Board("enabled", list(before))
+        for command in board.apply(layout(*wanted), check_mode=True)["actions"][:survived]:
+            board.run(command.split())
+        board.apply(layout(*wanted))
+        assert board.apply(layout(*wanted))["changed"] is False
+
+
+def test_a_compute_instance_that_is_missing_is_made_and_its_gpu_instance_stays() -> None:
+    board = Board("enabled", [("3g.40gb", 0)])
+    board.compute[1] = []
+    board.apply(layout(("3g.40gb", 0)))
+    assert board.commands == [f"nvidia-smi mig -cci -i {BUS} -gi 1"]
+
+
+def test_several_compute_instances_are_not_the_one_that_was_planned() -> None:
+    board = Board("enabled", [("3g.40gb", 0)])
+    board.compute[1] = [0, 1]
+    board.apply(layout(("3g.40gb", 0)))
+    assert board.commands == [f"nvidia-smi mig -dci -i {BUS} -gi 1", f"nvidia-smi mig -cci -i {BUS} -gi 1"]
 
 
 def test_check_mode_names_the_commands_and_runs_none() -> None:
     board = Board()
-    result = apply(layout(("7g.80gb", 0)), board, check_mode=True)
+    result = board.apply(layout(("7g.80gb", 0)), check_mode=True)
     assert result["changed"] and len(result["actions"]) == 2
     assert board.commands == []
 
 
 def test_a_mode_that_waits_for_a_reset_is_an_error_that_says_so() -> None:
     with pytest.raises(MigError, match="keeps MIG disabled until it is reset"):
-        apply(layout(mode="enabled"), Board(reset_needed=True), check_mode=False)
+        Board(reset_needed=True).apply(layout(mode="enabled"))
 
 
 def test_a_gpu_that_is_not_there_is_named() -> None:
     with pytest.raises(MigError, match=r"GPU 0000:ff:00\.0 is in the plan"):
-        apply([{"pci_bus_id": "0000:ff:00.0", "mode": "enabled", "instances": []}], Board(), check_mode=False)
+        Board().apply([{"pci_bus_id": "0000:ff:00.0", "mode": "enabled", "instances": []}])
 
 
-def test_a_refusal_carries_the_words_of_nvidia_smi() -> None:
-    def refuse(command: list[str]) -> tuple[int, str, str]:
-        return (0, "00000000:1A:00.0, Disabled, Disabled\n", "") if "--query-gpu" in " ".join(command) else (19, "", "In use by another client")
-
-    with pytest.raises(MigError, match="exit status 19: In use by another client"):
-        apply(layout(), refuse, check_mode=False)
+def test_a_gpu_that_is_lost_during_the_change_is_named() -> None:
+    board = Board()
+    answers = iter([board.read(), {**board.read(), "gpus": []}])
+    with pytest.raises(MigError, match=f"does not list GPU {BUS} any more"):
+        apply(layout(), lambda: next(answers), board.run, False)
 
 
 def test_a_state_that_differs_after_the_change_is_an_error() -> None:
-    class Deaf(Board):
-        def __call__(self, command: list[str]) -> tuple[int, str, str]:
-            return super().__call__(command) if "-cgi" not in command else (0, "", "")
-
+    board = Board("enabled")
     with pytest.raises(MigError, match=r"holds MIG enabled after the change, planned was MIG enabled 7g\.80gb@0"):
-        apply(layout(("7g.80gb", 0)), Deaf(), check_mode=False)
+        apply(layout(("7g.80gb", 0)), board.read, lambda command: None, False)
+
+
+@pytest.mark.parametrize("state", ["hung", "failed", "garbled", "absent"])
+def test_without_an_answer_of_nvidia_smi_nothing_is_done(state: str) -> None:
+    board = Board()
+    with pytest.raises(MigError, match=f"cannot be asked for the MIG layout \\({state}"):
+        apply(layout(), lambda: {**absent(), "state": state}, board.run, False)
+    assert board.commands == []
+
+
+def test_an_instance_without_a_place_is_an_error_and_not_a_guess() -> None:
+    board = Board("enabled", [("3g.40gb", 0)])
+    answer = board.read()
+    answer["gpus"][0]["mig"]["instances"][0]["placement_start"] = None
+    with pytest.raises(MigError, match="does not say profile, id and place"):
+        states(answer)
 
 
 def test_a_gpu_without_mig_is_left_alone_when_mig_is_off() -> None:
-    def smi(command: list[str]) -> tuple[int, str, str]:
-        assert "--query-gpu" in " ".join(command)
-        return 0, "00000000:1A:00.0, [N/A], [N/A]\n", ""
-
-    assert apply(layout(mode="disabled"), smi, check_mode=False)["changed"] is False
+    board = Board("unsupported")
+    assert board.apply(layout(mode="disabled"))["changed"] is False
     with pytest.raises(MigError, match="does not support MIG"):
-        apply(layout(mode="enabled"), smi, check_mode=False)
+        board.apply(layout(mode="enabled"))
 
 
 def test_a_pending_enable_is_taken_back_when_mig_is_to_be_off() -> None:
     assert commands_for(BUS, "disabled", [], GpuState("disabled", "enabled", ())) == [["nvidia-smi", "-i", BUS, "-mig", "0"]]
+
+
+def test_instances_are_counted_once_however_many_compute_instances_they_have() -> None:
+    board = Board("enabled", [("3g.40gb", 4)])
+    board.compute[1] = [0, 1, 2]
+    assert states(board.read())[BUS].instances == (GpuInstance("3g.40gb", 4, 1, (0, 1, 2)),)
