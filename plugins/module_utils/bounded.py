@@ -15,6 +15,7 @@ import subprocess
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import Callable
 
 SEARCH_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 OUTPUT_LIMIT = 16 * 1024 * 1024
@@ -108,6 +109,18 @@ class Child:
         data = os.pread(descriptor, OUTPUT_LIMIT, 0)
         os.close(descriptor)
         return data
+
+
+def read_apart(path: Path, limit_bytes: int, timeout: float, find: Callable[[str], str | None] | None = None) -> bytes | None:
+    """The first ``limit_bytes`` of a file whose reading may block for ever in the kernel, read by a child. None: no answer within ``timeout`` seconds.
+
+    Empty where it cannot be read, as that of a process that is gone.
+    """
+    head = (find or Commands().find)("head")
+    if head is None:
+        return None
+    result = Child([head, "-c", str(limit_bytes), str(path)], timeout).finish()
+    return None if result.problem else result.stdout
 
 
 class Commands:

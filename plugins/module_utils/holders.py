@@ -5,6 +5,9 @@
 
 Nodes are known by their path. The device number decides only where it cannot mislead: major 1 is that of /dev/null and its siblings, which every process has
 open.
+
+Nothing here may hang with what it looks at. Of all that is read of a process only its command line lies in that process's own memory, whose lock a thread that
+waits in a wedged driver may hold for ever; so a child reads that one.
 """
 
 from __future__ import annotations
@@ -12,15 +15,20 @@ from __future__ import annotations
 import os
 import re
 import stat
+import time
 from pathlib import Path
-from typing import Any, Callable, Tuple
+from typing import Any, Callable, Optional, Tuple
 
+from ansible_collections.rackready.gpu.plugins.module_utils.bounded import read_apart
 from ansible_collections.rackready.gpu.plugins.module_utils.reading import read_line, read_text
 
 Number = Tuple[int, int]
 
 MEMORY_DEVICES = 1
 COMMAND_LIMIT = 200
+# Seconds for one command line, and for all those together that do not answer.
+COMMAND_LINE_S = 1.0
+SILENT_S = 3.0
 # NVIDIA's own daemons, as the kernel shortens their names to 15 characters.
 SERVICES = ("nvidia-persistenced", "nv-fabricmanager", "nvidia-imex", "nv-hostengine", "dcgm", "dcgm-exporter", "nvlsm")
 _SERVICE_NAMES = frozenset(name[:15] for name in SERVICES)
@@ -49,11 +57,35 @@ def device_nodes(root: Path, number_of: Callable[[Path], Number | None] = char_d
     return nodes
 
 
-def holders(root: Path, nodes: list[dict[str, Any]], ours: frozenset[int] = frozenset()) -> list[dict[str, Any]]:
+ReadApart = Callable[[Path, int, float], Optional[bytes]]
+
+
+class _CommandLines:
+    """Reads command lines until so many have not answered that asking on would take too long."""
+
+    def __init__(self, read: ReadApart) -> None:
+        self._read = read
+        self._left = SILENT_S
+
+    def of(self, process: Path) -> list[str] | None:
+        """The arguments of a process, [] of one that has none; None: it did not answer, or was not asked any more."""
+        if self._left <= 0:
+            return None
+        started = time.monotonic()
+        data = self._read(process / "cmdline", 4096, min(COMMAND_LINE_S, self._left))
+        if data is None:
+            self._left -= max(time.monotonic() - started, 0.1)
+            return None
+        return data.decode("utf-8", "replace").split("\0") if data else []
+
+
+def holders(root: Path, nodes: list[dict[str, Any]], ours: frozenset[int] = frozenset(), read: ReadApart = read_apart) -> list[dict[str, Any]]:
     """``holders`` of the facts: each process that has one of ``nodes`` open, sorted by pid and device.
 
     ``ours`` are process ids, and ids of process groups, to leave out. Processes come and go while this looks; one that has gone holds nothing.
+    ``read`` reads a file in at most so many seconds.
     """
+    command_lines = _CommandLines(read)
     by_number = {(node["major"], node["minor"]): node["path"] for node in nodes if node["major"] != MEMORY_DEVICES}
     paths = frozenset(node["path"] for node in nodes)
     host_containers = _containers(read_text(root / "proc/1/cgroup") or "")
@@ -62,7 +94,7 @@ def holders(root: Path, nodes: list[dict[str, Any]], ours: frozenset[int] = froz
         pid = int(process.name)
         devices = _open_devices(process, paths, by_number)
         if devices and not ({pid, _group_of(process)} & ours):
-            holder = {"pid": pid, **_describe(process, host_containers)}
+            holder = {"pid": pid, **_describe(process, command_lines.of(process), host_containers)}
             found.extend({"device": device, **holder} for device in sorted(devices))
     return sorted(found, key=lambda holder: (holder["pid"], holder["device"]))
 
@@ -114,16 +146,15 @@ def _group_of(process: Path) -> int:
     return int(fields[2]) if len(fields) > 2 and fields[2].isdigit() else 0
 
 
-def _describe(process: Path, host_containers: frozenset[str]) -> dict[str, Any]:
+def _describe(process: Path, arguments: list[str] | None, host_containers: frozenset[str]) -> dict[str, Any]:
     name = read_line(process / "comm") or "?"
-    arguments = (read_text(process / "cmdline", 4096) or "").split("\0")
     cgroup = read_text(process / "cgroup") or ""
     container = container_of(cgroup, host_containers)
     return {
-        "command": " ".join(arguments).strip()[:COMMAND_LIMIT] or f"[{name}]",
+        "command": f"{name} (its command line cannot be read)" if arguments is None else " ".join(arguments).strip()[:COMMAND_LIMIT] or f"[{name}]",
         "unit": None if container else unit_of(cgroup),
         "container": container,
-        "role": "service" if _SERVICE_NAMES & {name[:15], Path(arguments[0]).name[:15]} else "workload",
+        "role": "service" if _SERVICE_NAMES & {name[:15], Path((arguments or [""])[0]).name[:15]} else "workload",
     }
 
 

@@ -29,6 +29,17 @@ def test_more_output_than_a_pipe_holds() -> None:
     assert (result.rc, len(result.stdout)) == (0, 3_000_000)
 
 
+def test_reading_apart(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"a\0b" * 10)
+    assert bounded.read_apart(tmp_path / "file", 5, 5) == b"a\0ba\0"
+    assert bounded.read_apart(tmp_path / "absent", 5, 5) == b""
+    os.mkfifo(tmp_path / "never")
+    started = time.monotonic()
+    assert bounded.read_apart(tmp_path / "never", 5, 0.2) is None
+    assert time.monotonic() - started < 2
+    assert bounded.read_apart(tmp_path / "file", 5, 5, find=lambda name: None) is None
+
+
 def test_endless_output_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bounded, "OUTPUT_LIMIT", 1024 * 1024)
     result = Child(["/bin/sh", "-c", "exec cat /dev/zero"], 10).finish()

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,60 @@ def test_long_command_lines_and_none(tree: Tree) -> None:
     tree.write("/proc/11/cmdline", "")
     commands = [holder["command"] for holder in holders(tree.root, NULL_NODES)]
     assert commands == [("python3 " + "x" * 500)[:200], "[worker]"]
+
+
+def wedge(tree: Tree, pid: int) -> None:
+    """Make the command line of a process one whose reading never ends."""
+    path = tree.root / f"proc/{pid}/cmdline"
+    path.unlink()
+    os.mkfifo(path)
+
+
+def test_a_wedged_holder_is_named_without_its_command_line(tree: Tree) -> None:
+    tree.process(10, "python3 train.py", {3: "/dev/nvidia0"}, "0::/system.slice/train.service\n")
+    tree.process(11, "/usr/bin/nvidia-persistenced --user nvpd", {3: "/dev/nvidia0"})
+    tree.process(12, "python3 other.py", {3: "/dev/nvidia0"})
+    for pid in (10, 11):
+        wedge(tree, pid)
+    started = time.monotonic()
+    found = {holder["pid"]: (holder["command"], holder["role"], holder["unit"]) for holder in holders(tree.root, NULL_NODES)}
+    assert time.monotonic() - started < 10
+    assert found[10] == ("python3 (its command line cannot be read)", "workload", "train.service")
+    assert found[11] == ("nvidia-persiste (its command line cannot be read)", "service", None)
+    assert found[12][0] == "python3 other.py"
+
+
+def test_many_wedged_holders_do_not_add_up(tree: Tree) -> None:
+    """64 ranks of a job hang together, as they do. All of them are named, and the facts do not take a minute."""
+    for pid in range(100, 164):
+        tree.process(pid, "python3 train.py", {3: "/dev/nvidia0"})
+    asked: list[float] = []
+
+    def silent(path: Path, limit_bytes: int, timeout: float) -> bytes | None:
+        asked.append(timeout)
+        return None
+
+    found = holders(tree.root, NULL_NODES, read=silent)
+    assert [holder["pid"] for holder in found] == list(range(100, 164))
+    assert {holder["command"] for holder in found} == {"python3 (its command line cannot be read)"}
+    assert len(asked) < 64
+    assert max(asked) <= 1
+
+
+def test_nothing_but_the_child_opens_a_command_line(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    tree.process(10, "python3 train.py", {3: "/dev/nvidia0"})
+    opened: list[str] = []
+    real = Path.open
+
+    def watched(self: Path, *arguments: Any, **options: Any) -> Any:
+        opened.append(self.name)
+        return real(self, *arguments, **options)
+
+    monkeypatch.setattr(Path, "open", watched)
+    [holder] = holders(tree.root, NULL_NODES)
+    assert holder["command"] == "python3 train.py"
+    assert opened
+    assert not {"cmdline", "environ", "maps", "smaps", "mem", "wchan", "stack"} & set(opened)
 
 
 def test_host_that_is_itself_a_container(tree: Tree) -> None:
