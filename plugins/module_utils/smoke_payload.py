@@ -33,6 +33,8 @@ PROTOCOL = 1
 SETTINGS = "RACKREADY_SMOKE"
 # A line stays below the size that a pipe takes in one piece (4096), so that lines of different ranks cannot mix.
 LINE_MAX = 3800
+# The bit of an interface's flags that says that it is up (linux/if.h).
+IFF_UP = 1
 
 
 class Product(NamedTuple):
@@ -113,7 +115,7 @@ class Reporter:
 
 
 def find_limits(root: Path = Path("/")) -> dict[str, Any]:
-    """What this container allows: rlimits as ``[soft, hard]`` (-1: unlimited), /dev/shm in bytes, read-only root, no_new_privs, capabilities, interfaces."""
+    """What this container allows: rlimits as ``[soft, hard]`` (-1: unlimited), /dev/shm in bytes, read-only root, no_new_privs, capabilities, interfaces up."""
     rlimits = {}
     for name in ("memlock", "nofile", "stack", "nproc", "core"):
         rlimits[name] = [-1 if n == resource.RLIM_INFINITY else n for n in resource.getrlimit(getattr(resource, "RLIMIT_" + name.upper()))]
@@ -128,10 +130,21 @@ def find_limits(root: Path = Path("/")) -> dict[str, Any]:
         status = dict(line.split(":", 1) for line in (root / "proc/self/status").read_text(encoding="utf-8").splitlines() if ":" in line)
         found["no_new_privs"] = status.get("NoNewPrivs", "").strip() == "1"
         found["cap_eff"] = status.get("CapEff", "").strip() or None
-        found["interfaces"] = sorted(p.name for p in (root / "sys/class/net").iterdir())
+        found["interfaces"] = sorted(p.name for p in (root / "sys/class/net").iterdir() if is_up(p))
     except OSError as error:
         found["error"] = str(error)
     return found
+
+
+def is_up(interface: Path) -> bool:
+    """Whether a network interface (a directory of /sys/class/net) is up; one that does not tell counts.
+
+    Kernel modules put tunl0, sit0, gre0 and their like into every network namespace, down and leading nowhere. ``operstate`` would not do: lo has none.
+    """
+    try:
+        return bool(int((interface / "flags").read_text(encoding="utf-8"), 16) & IFF_UP)
+    except (OSError, ValueError):
+        return True
 
 
 def find_device_nodes(root: Path = Path("/")) -> dict[str, list[int]]:

@@ -137,6 +137,17 @@ class TestFindings:
         status.write_text("NoNewPrivs:\t0\n", encoding="utf-8")
         assert find_limits(tmp_path)["no_new_privs"] is False
 
+    def test_only_interfaces_that_are_up_count(self, tmp_path: Path) -> None:
+        """Every network namespace gets the fallback interfaces of loaded tunnel modules, which are down."""
+        flags = {"lo": "0x9", "tunl0": "0x80", "sit0": "0x80", "gre0": "0x80", "gretap0": "0x1002", "ip6tnl0": "0x80", "eth0": "0x1003", "odd0": "?"}
+        for name, text in flags.items():
+            (tmp_path / "sys/class/net" / name).mkdir(parents=True)
+            (tmp_path / "sys/class/net" / name / "flags").write_text(text + "\n", encoding="utf-8")
+        (tmp_path / "sys/class/net/silent0").mkdir()
+        (tmp_path / "proc/self").mkdir(parents=True)
+        (tmp_path / "proc/self/status").write_text("NoNewPrivs:\t1\n", encoding="utf-8")
+        assert find_limits(tmp_path)["interfaces"] == ["eth0", "lo", "odd0", "silent0"]
+
     def test_what_cannot_be_read_is_none(self, tmp_path: Path) -> None:
         found = find_limits(tmp_path / "nowhere")
         assert (found["shm_bytes"], found["read_only_root"], found["no_new_privs"]) == (None, None, None)
