@@ -84,7 +84,7 @@ def requirements(gpus: Sequence[ExpectedGpu]) -> list[Requirement]:
     """Everything that has to have a result on a host with these GPUs."""
     required = [Requirement(name) for name in HOST_CHECKS]
     for gpu in gpus:
-        names = ["fabric", "gpu_identity", *(f"matmul_exact.{dtype}" for dtype in dtypes_of(gpu)), ALL_REDUCE]
+        names = ["fabric", "gpu_health", "gpu_identity", *(f"matmul_exact.{dtype}" for dtype in dtypes_of(gpu)), ALL_REDUCE]
         required += [Requirement(name, gpu.gpu) for name in names]
     return required
 
@@ -220,6 +220,50 @@ def _node_problems(where: str, nodes: Mapping[str, Sequence[int]], expected: int
     return problems
 
 
+def gpu_health(gpus: Sequence[ExpectedGpu], facts: Facts) -> list[Check]:
+    """What the driver says about each GPU's memory and whether it asks for a reset. What a card does not report is named, and held for good."""
+    smi = facts["nvidia_smi"]
+    known = {gpu["pci_bus_id"]: gpu for gpu in smi["gpus"]}
+    checks = []
+    for gpu in gpus:
+        if smi["state"] != "ok":
+            checks.append(_smi_missing("gpu_health", smi, gpu=gpu.gpu))
+        elif gpu.pci_bus_id not in known:
+            checks.append(make_check("gpu_health", COULD_NOT_RUN, "nvidia-smi does not list the GPU", gpu=gpu.gpu, source="nvidia-smi"))
+        else:
+            checks.append(_health(gpu, known[gpu.pci_bus_id]))
+    return checks
+
+
+def _health(gpu: ExpectedGpu, said: Mapping[str, Any]) -> Check:
+    """One GPU's health. The aggregate count is not held against it: it tells of the card's whole life, and rows that were remapped since are sound."""
+    ecc, rows = said.get("ecc") or {}, said.get("remapped_rows") or {}
+    value = {
+        "volatile_uncorrectable": ecc.get("volatile_uncorrectable"),
+        "row_remap_failure": rows.get("failure"),
+        "row_remap_pending": rows.get("pending"),
+        "recovery_action": said.get("recovery_action"),
+    }
+    floor = {"volatile_uncorrectable": 0, "row_remap_failure": False, "row_remap_pending": False, "recovery_action": "None"}
+    reset = "drain the host and reset the GPU (`nvidia-smi --gpu-reset`) or reboot, then test again; if it comes back, have the GPU replaced"
+    found = []
+    if value["row_remap_failure"]:
+        found.append(("a row of its memory could not be remapped", "have the GPU replaced: it has no spare rows left for a faulty one"))
+    if value["volatile_uncorrectable"]:
+        found.append((f"{value['volatile_uncorrectable']} uncorrectable memory errors since the driver was loaded", reset))
+    if value["row_remap_pending"]:
+        found.append(("a faulty row of its memory waits for a reset to be remapped", reset))
+    if value["recovery_action"] not in (None, floor["recovery_action"]):
+        found.append((f"the driver asks for: {value['recovery_action']}", reset))
+    status, reason, remedy = PASS, None, None
+    silent = [name for name, told in value.items() if told is None]
+    if found:
+        status, reason, remedy = FAIL, "; ".join(words for words, _remedy in found), found[0][1]
+    elif silent:
+        reason = f"nvidia-smi does not report on this GPU: {', '.join(silent)}"
+    return make_check("gpu_health", status, reason, remedy=remedy, value=value, floor=floor, source="nvidia-smi", gpu=gpu.gpu)
+
+
 def fabric(gpus: Sequence[ExpectedGpu], facts: Facts, not_applicable: Mapping[str, str]) -> list[Check]:
     """The NVLink fabric, GPU by GPU. Hopper and newer say so themselves; before, the fabric manager's unit and version stand for it."""
     if "fabric" in not_applicable:
@@ -300,6 +344,7 @@ def host_checks(gpus: Sequence[ExpectedGpu], facts: Facts, backend: str, planned
         gpu_count(gpus, facts),
         driver_library_match(facts, planned_driver),
         device_nodes(gpus, facts),
+        *gpu_health(gpus, facts),
         *fabric(gpus, facts, not_applicable),
     ]
 
@@ -578,7 +623,7 @@ def limit_problems(found: Mapping[str, Any], container: Container) -> list[str]:
     if found.get("no_new_privs") is not True:
         problems.append("no_new_privs is not set")
     if found.get("interfaces") != ["lo"]:
-        problems.append(f"network interfaces are {found.get('interfaces')}, only lo was asked for")
+        problems.append(f"the network interfaces that are up are {found.get('interfaces')}, only lo was asked for")
     return problems
 
 

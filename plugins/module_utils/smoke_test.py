@@ -131,9 +131,11 @@ def run_test(request: Request, machine: Machine) -> dict[str, Any]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             reason = "another smoke test of this host is running"
-            return _report(request, machine, started, _Work([make_check("gpu_idle", COULD_NOT_RUN, reason, remedy="wait until it is over")], []))
+            work = _Work([make_check("gpu_idle", COULD_NOT_RUN, reason, remedy="wait until it is over")], [])
+            return _report(request, machine, started, stamp.read(machine.state_dir), work)
+        before = stamp.read(machine.state_dir)
         work = _work(request, machine, started)
-        return _report(request, machine, started, work)
+        return _report(request, machine, started, before, work)
 
 
 class _Work:
@@ -173,12 +175,19 @@ def _work(request: Request, machine: Machine, started: float) -> _Work:
         payload.write_text(payload_source(), encoding="utf-8")
         # The container's root has no capability to read what belongs to others, should the engine map users.
         payload.chmod(0o444)
+        # Now, not afterwards: of a test that takes this module or the whole host down, nothing else would tell.
+        stamp.withdraw(machine.state_dir)
         outcome = machine.run_container(_container(request, gpus, str(payload), machine.run_id(), left))
     finally:
         shutil.rmtree(str(private), ignore_errors=True)
     # Looked at again with what the container saw: these two count in both places.
-    kept = [check for check in checks if check["name"] not in ("gpu_count", "device_nodes")]
-    return _Work([*kept, *smoke_checks.container_checks(gpus, facts, outcome)], gpus, outcome, removed)
+    again = ["gpu_count", "device_nodes"]
+    results = smoke_checks.container_checks(gpus, facts, outcome)
+    if not outcome.child.timed_out:  # then its time is used up, and it cannot be accepted any more
+        # Memory errors show under load: what counts is what the driver has to say after the work.
+        again.append("gpu_health")
+        results += smoke_checks.gpu_health(gpus, machine.gather())
+    return _Work([*(check for check in checks if check["name"] not in again), *results], gpus, outcome, removed)
 
 
 def _container(request: Request, gpus: list[ExpectedGpu], payload: str, run_id: str, limit_s: int) -> Container:
@@ -200,22 +209,18 @@ def _container(request: Request, gpus: list[ExpectedGpu], payload: str, run_id: 
     )
 
 
-def _report(request: Request, machine: Machine, started: float, work: _Work) -> dict[str, Any]:
-    """Verdict, stamp, and everything else that is returned."""
+def _report(request: Request, machine: Machine, started: float, before: Any, work: _Work) -> dict[str, Any]:
+    """Verdict, stamp, and everything else that is returned. ``before``: the stamp that was there when the test was asked for."""
     gpus = work.gpus or smoke_checks.expected_gpus(request.gpus, {"nvidia_smi": {"gpus": []}})
     judged = verdict.evaluate(work.checks, smoke_checks.requirements(gpus), request.backend, request.degraded, request.not_applicable)
-    before = stamp.read(machine.state_dir)
     after = before
-    changed = False
     uuids = [gpu.uuid for gpu in gpus if gpu.uuid]
     if judged["verdict"] in (verdict.ACCEPTED, verdict.SIMULATED):
         after = stamp.make(request.stamp, judged["verdict"], uuids, machine.utc())
-        changed = after != before
-        if changed:
-            stamp.write(after, machine.state_dir)
+        stamp.write(after, machine.state_dir)
     elif judged["verdict"] == verdict.REJECTED or work.outcome is not None:
         # The host does not do now what the stamp says it did: left there, the next run would take it for tested.
-        changed = stamp.withdraw(machine.state_dir)
+        stamp.withdraw(machine.state_dir)
         after = None
     torch = None
     if work.outcome:
@@ -233,6 +238,6 @@ def _report(request: Request, machine: Machine, started: float, work: _Work) -> 
         "container_started": work.outcome is not None,
         "containers_removed": work.removed,
         "stamp": after,
-        "changed": changed,
+        "changed": after != before,
         "diff": {"before": before or {}, "after": after or {}},
     }

@@ -46,12 +46,23 @@ def write(stamp: Mapping[str, Any], directory: Path = STATE_DIR) -> None:
     except BaseException:
         Path(name).unlink()
         raise
+    _make_last(directory)
 
 
 def withdraw(directory: Path = STATE_DIR) -> bool:
-    """Remove the stamp, after a test that it no longer stands for; whether there was one."""
+    """Remove the stamp, because it does not stand for the host any more or a test is about to begin; whether there was one. OSError where it stays."""
     try:
         (directory / NAME).unlink()
     except FileNotFoundError:
         return False
+    _make_last(directory)
     return True
+
+
+def _make_last(directory: Path) -> None:
+    """Have the directory's entries on the disk: a test may take the whole host down, and a stamp that was removed must not come back with it."""
+    descriptor = os.open(str(directory), os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

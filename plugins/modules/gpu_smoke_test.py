@@ -11,7 +11,8 @@ module: gpu_smoke_test
 short_description: Test the GPUs of a host in a container and give a verdict
 version_added: 0.1.0
 description:
-  - Looks at the host (count of GPUs, holders, driver, device nodes, fabric), then runs the GPU tests in the given image, one process for each GPU.
+  - Looks at the host (count of GPUs, holders, driver, device nodes, memory errors, fabric), then runs the GPU tests in the given image, one process
+    for each GPU, then looks for memory errors again.
   - Matrix products are checked element by element against integers computed on the CPU, collectives likewise. There is no fallback to the CPU.
   - Gives exactly one verdict. Everything that could not be shown makes it C(incomplete), never C(accepted).
   - Fails, with all return values, unless the verdict is C(accepted) or C(simulated).
@@ -87,7 +88,8 @@ options:
     description:
       - What to write to C(/var/lib/rackready/stamp.json) after success, with verdict and time.
       - Its C(image_digest) and C(tier) must be those that are tested. UUIDs that are null are filled in.
-      - A test that fails, or that was started and could not be finished, removes the stamp.
+      - The stamp that is there is removed before the container is started, so that a test that is killed leaves none, and when a test fails.
+        It stays where nothing was started because a GPU is in use.
     type: dict
     required: true
     suboptions:
@@ -198,7 +200,7 @@ import sys
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.rackready.gpu.plugins.module_utils import facts, smoke_test, verdict
+from ansible_collections.rackready.gpu.plugins.module_utils import facts, smoke_test, stamp, verdict
 from ansible_collections.rackready.gpu.plugins.module_utils.smoke_test import Request, RequestError
 from ansible_collections.rackready.gpu.plugins.module_utils.units import UnitsError
 
@@ -271,7 +273,9 @@ def main() -> None:
             module.exit_json(changed=True, reason=smoke_test.plan_sentence(request), **given)
         result = smoke_test.run_test(request, smoke_test.real_machine(lambda: facts.gather(module.params["smi_timeout"])))
     except (RequestError, UnitsError, OSError) as error:
-        module.fail_json(msg=f"smoke test could not be made: {error}", verdict=verdict.INCOMPLETE, reason=str(error), remedy=None, checks=[], **given)
+        # Read again: the test may have begun, and a record must not show a stamp that is gone.
+        ended = {"verdict": verdict.INCOMPLETE, "reason": str(error), "remedy": None, "checks": [], "stamp": stamp.read()}
+        module.fail_json(msg=f"smoke test could not be made: {error}", **ended, **given)
     if result["verdict"] in (verdict.ACCEPTED, verdict.SIMULATED):
         module.exit_json(**result)
     remedy = f" What to do: {result['remedy']}." if result["remedy"] else ""

@@ -55,7 +55,7 @@ def checked(facts: Facts, count: int = WORLD, capability_text: str = "9.0", excu
 class TestHost:
     def test_a_sound_host_passes_everything(self) -> None:
         checks = checked(host())
-        assert {check["name"] for check in checks} == {"gpu_idle", "gpu_count", "driver_library_match", "device_nodes", "fabric"}
+        assert {check["name"] for check in checks} == {"gpu_idle", "gpu_count", "driver_library_match", "device_nodes", "gpu_health", "fabric"}
         assert {check["status"] for check in checks} == {"pass"}
         assert [check["gpu"]["pci_bus_id"] for check in by_name(checks, "fabric") if check["gpu"]] == list(BUS_IDS[:2])
 
@@ -223,6 +223,60 @@ class TestFabric:
         facts["units"]["nvidia-fabricmanager.service"] = {"load": "loaded", "active": active, "enabled": "enabled"}
         assert {check["status"] for check in by_name(checked(facts, capability_text="8.0"), "fabric")} == {status}
 
+    @pytest.mark.parametrize(
+        ("change", "words", "remedy"),
+        [
+            ({"ecc": {"volatile_uncorrectable": 2, "aggregate_uncorrectable": 2}}, "2 uncorrectable memory errors since", "reset the GPU"),
+            ({"remapped_rows": {"pending": True, "failure": False}}, "waits for a reset to be remapped", "reset the GPU"),
+            ({"remapped_rows": {"pending": False, "failure": True}}, "could not be remapped", "have the GPU replaced: it has no spare rows"),
+            ({"remapped_rows": {"pending": True, "failure": True}}, "could not be remapped; a faulty row", "have the GPU replaced: it has no spare rows"),
+            ({"recovery_action": "GPU Reset"}, "the driver asks for: GPU Reset", "reset the GPU"),
+            ({"recovery_action": "Node Reboot"}, "the driver asks for: Node Reboot", "reboot"),
+            ({"recovery_action": "Drain P2P"}, "the driver asks for: Drain P2P", "drain the host"),
+        ],
+    )
+    def test_a_sick_gpu_fails_alone_and_says_why(self, change: dict[str, Any], words: str, remedy: str) -> None:
+        facts = host()
+        facts["nvidia_smi"]["gpus"][1].update(change)
+        first, second = by_name(checked(facts), "gpu_health")
+        assert (first["status"], second["status"]) == ("pass", "fail")
+        assert words in str(second["reason"])
+        assert remedy in str(second["remedy"])
+        verdict = evaluate(checked(facts), requirements(gpus(WORLD)), "cuda")
+        assert verdict["verdict"] == "rejected"
+        assert BUS_IDS[1] in verdict["reason"]
+
+    @pytest.mark.parametrize(
+        ("change", "silent"),
+        [
+            ({"ecc": {"volatile_uncorrectable": None, "aggregate_uncorrectable": None}}, "volatile_uncorrectable"),
+            ({"remapped_rows": {"pending": None, "failure": None}}, "row_remap_failure, row_remap_pending"),
+            ({"recovery_action": None}, "recovery_action"),
+        ],
+    )
+    def test_what_a_card_does_not_report_is_said_and_held_for_good(self, change: dict[str, Any], silent: str) -> None:
+        facts = host()
+        facts["nvidia_smi"]["gpus"][0].update(change)
+        check = by_name(checked(facts), "gpu_health")[0]
+        assert (check["status"], check["reason"]) == ("pass", f"nvidia-smi does not report on this GPU: {silent}")
+        assert set(check["value"]) == set(check["floor"])
+
+    def test_errors_of_a_cards_whole_life_are_not_held_against_it(self) -> None:
+        facts = host()
+        facts["nvidia_smi"]["gpus"][0]["ecc"] = {"volatile_uncorrectable": 0, "aggregate_uncorrectable": 7}
+        assert {check["status"] for check in by_name(checked(facts), "gpu_health")} == {"pass"}
+
+    @pytest.mark.parametrize("state", ["absent", "hung", "failed", "garbled"])
+    def test_health_that_nobody_tells_is_no_pass(self, state: str) -> None:
+        facts = host()
+        facts["nvidia_smi"].update(state=state, gpus=[])
+        assert {check["status"] for check in by_name(checked(facts), "gpu_health")} == {"could_not_run"}
+
+    def test_health_of_a_gpu_that_nvidia_smi_does_not_list(self) -> None:
+        facts = host()
+        del facts["nvidia_smi"]["gpus"][1]
+        assert [check["status"] for check in by_name(checked(facts), "gpu_health")] == ["pass", "could_not_run"]
+
     def test_registration_under_way_is_worth_a_wait(self) -> None:
         facts = host()
         assert not fabric_in_progress(gpus(WORLD), facts)
@@ -257,7 +311,7 @@ class TestRequirements:
             assert (name, None) in names
         for bus_id in BUS_IDS[:2]:
             mine = {name for name, gpu in names if gpu == bus_id}
-            assert mine == {"fabric", "gpu_identity", "all_reduce_exact", *(f"matmul_exact.{dtype}" for dtype in PRODUCTS)}
+            assert mine == {"fabric", "gpu_health", "gpu_identity", "all_reduce_exact", *(f"matmul_exact.{dtype}" for dtype in PRODUCTS)}
 
     @pytest.mark.parametrize(("text", "value"), [("9.0", (9, 0)), ("12.1", (12, 1)), ("9", None), ("", None), (None, None), ("9.0a", None)])
     def test_capability(self, text: str | None, value: tuple[int, int] | None) -> None:
@@ -574,7 +628,7 @@ class TestLimits:
             ({"read_only_root": None}, "the root file system is writable"),
             ({"no_new_privs": False}, "no_new_privs is not set"),
             ({"no_new_privs": None}, "no_new_privs is not set"),
-            ({"interfaces": ["eth0", "lo"]}, "network interfaces are ['eth0', 'lo']"),
+            ({"interfaces": ["eth0", "lo"]}, "the network interfaces that are up are ['eth0', 'lo']"),
             ({"ulimits": {}}, "memlock is None, [-1, -1] was asked for"),
         ],
     )

@@ -204,6 +204,76 @@ class TestVerdicts:
             run_test(request(degraded="sometimes"), Host(tmp_path).machine())
 
 
+class TestTheStampWhileTheTestRuns:
+    """An accepted stamp must not outlive a test that did not end well, however it ended."""
+
+    @pytest.mark.parametrize("ending", [SystemExit(143), KeyboardInterrupt(), OSError(5, "Input/output error"), MemoryError()])
+    def test_a_test_that_is_torn_down_leaves_none(self, tmp_path: Path, ending: BaseException) -> None:
+        host = Host(tmp_path).with_stamp(OLD)
+
+        def torn(container: Container) -> Outcome:
+            raise ending
+
+        with pytest.raises(type(ending)):
+            run_test(request(), host.machine()._replace(run_container=torn))
+        assert host.stamp is None
+
+    def test_it_is_gone_before_the_container_is_started(self, tmp_path: Path) -> None:
+        """So that a host which dies in the middle comes back without it."""
+        host = Host(tmp_path).with_stamp(OLD)
+        seen: list[Any] = []
+
+        def watched(container: Container) -> Outcome:
+            seen.append(host.stamp)
+            return host.run_container(container)
+
+        returned = run_test(request(), host.machine()._replace(run_container=watched))
+        assert (seen, returned["verdict"], returned["diff"]["before"]) == ([None], "accepted", OLD)
+        assert host.stamp["time"] == "2026-12-01T04:00:00Z"
+
+    @pytest.mark.parametrize("what", ["busy", "engine", "other_test"])
+    def test_where_nothing_was_started_it_stays(self, tmp_path: Path, what: str) -> None:
+        host = Host(tmp_path, [busy()] if what == "busy" else None).with_stamp(OLD)
+        host.engine_error = "docker could not be started" if what == "engine" else None
+        with (host.state_dir / smoke_test.LOCK).open("w", encoding="utf-8") as lock:
+            if what == "other_test":
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            returned = run_test(request(), host.machine())
+        assert (returned["verdict"], returned["changed"], returned["stamp"], host.stamp) == ("incomplete", False, OLD, OLD)
+
+
+def sick(**change: Any) -> dict[str, Any]:
+    facts = facts_for(**{**CONVERGED, "gpus": WORLD})
+    facts["nvidia_smi"]["gpus"][1].update(change)
+    return facts
+
+
+class TestHealth:
+    def test_a_sick_gpu_is_not_tested_any_further(self, tmp_path: Path) -> None:
+        host = Host(tmp_path, [sick(remapped_rows={"pending": True, "failure": False})]).with_stamp(OLD)
+        returned = run_test(request(), host.machine())
+        assert (returned["verdict"], host.containers, host.stamp) == ("rejected", [], None)
+
+    def test_errors_that_the_test_brings_out_count(self, tmp_path: Path) -> None:
+        host = Host(tmp_path, [sick(), sick(ecc={"volatile_uncorrectable": 1, "aggregate_uncorrectable": 1})])
+        returned = run_test(request(), host.machine())
+        assert (returned["verdict"], returned["container_started"], host.stamp) == ("rejected", True, None)
+        assert returned["reason"].startswith(f"gpu_health on GPU {BUS_IDS[1]}")
+        assert len([check for check in returned["checks"] if check["name"] == "gpu_health"]) == WORLD
+
+    def test_a_driver_that_hangs_after_the_test_is_no_pass(self, tmp_path: Path) -> None:
+        hung = sick()
+        hung["nvidia_smi"].update(state="hung", gpus=[])
+        returned = run_test(request(), Host(tmp_path, [sick(), hung]).machine())
+        assert returned["verdict"] == "incomplete"
+
+    def test_a_test_whose_time_is_up_does_not_ask_again(self, tmp_path: Path) -> None:
+        host = Host(tmp_path, [sick(), sick(recovery_action="Reset")], events=[[], []], exit_code=None, timed_out=True, seconds=270.0)
+        run_test(request(), host.machine())
+        assert len(host.facts) == 1
+        assert host.facts[0]["nvidia_smi"]["gpus"][1]["recovery_action"] == "Reset"
+
+
 class TestFabric:
     def test_registration_is_waited_for(self, tmp_path: Path) -> None:
         host = Host(tmp_path, [registering(), registering(), facts_for(**{**CONVERGED, "gpus": WORLD})])
@@ -272,7 +342,7 @@ class TestContainer:
             return call
 
         returned = run_test(request(), machine._replace(gather=note("gather", machine.gather), run=note("run", machine.run)))
-        assert order == ["run", "run", "gather"]
+        assert order == ["run", "run", "gather", "gather"]
         assert returned["containers_removed"] == ["aaa"]
 
     def test_without_time_left_none_is_started(self, tmp_path: Path) -> None:

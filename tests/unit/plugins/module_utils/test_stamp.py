@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import os
 import stat
 from pathlib import Path
 
@@ -38,6 +39,20 @@ def test_absent_and_unreadable_are_told_apart(tmp_path: Path) -> None:
 def test_withdrawn_once(tmp_path: Path) -> None:
     stamp.write({"old": 1}, tmp_path)
     assert (stamp.withdraw(tmp_path), stamp.withdraw(tmp_path), stamp.read(tmp_path)) == (True, False, None)
+
+
+def test_what_was_written_or_removed_is_on_the_disk_before_the_call_returns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[tuple[str, bool]] = []
+    real = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        synced.append((Path(f"/proc/self/fd/{descriptor}").readlink().name, (tmp_path / stamp.NAME).exists()))
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    stamp.write({"new": 1}, tmp_path)
+    stamp.withdraw(tmp_path)
+    assert synced[1:] == [(tmp_path.name, True), (tmp_path.name, False)]
 
 
 def test_uuids_of_the_plan_are_kept() -> None:

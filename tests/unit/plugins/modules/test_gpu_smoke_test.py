@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 from ansible.module_utils.testing import patch_module_args
-from ansible_collections.rackready.gpu.plugins.module_utils import smoke_test
+from ansible_collections.rackready.gpu.plugins.module_utils import smoke_test, stamp
 from ansible_collections.rackready.gpu.plugins.module_utils.units import UnitsError
 from ansible_collections.rackready.gpu.plugins.modules import gpu_smoke_test
 
@@ -94,6 +94,20 @@ def test_what_kept_the_test_from_being_made_is_incomplete(monkeypatch: pytest.Mo
     code, returned = call(capsys, ARGUMENTS)
     assert (code, returned["verdict"], returned["checks"]) == (1, "incomplete", [])
     assert str(error) in returned["msg"]
+
+
+def test_a_test_that_broke_off_tells_the_stamp_that_is_there_now(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    stamps: list[Any] = [{"verdict": "accepted"}]
+
+    def run_test(request: smoke_test.Request, machine: smoke_test.Machine) -> dict[str, Any]:
+        stamps[0] = None
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(smoke_test, "run_test", run_test)
+    monkeypatch.setattr(stamp, "read", lambda: stamps[0])
+    code, returned = call(capsys, ARGUMENTS)
+    assert (code, returned["verdict"], returned["stamp"]) == (1, "incomplete", None)
+    assert "stamp" in returned
 
 
 def test_a_tier_without_checks_of_its_own_says_so(asked: list[smoke_test.Request], capsys: pytest.CaptureFixture[str]) -> None:
