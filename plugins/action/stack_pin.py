@@ -36,7 +36,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         path = Path(arguments["path"]) if arguments["path"] else _place(task_vars)
         if needs.problems:
             raise AnsibleActionFail("\n".join(needs.problems))
-        options = {**needs.questions(catalog), "timeout": arguments["timeout"], "ca_path": arguments["ca_path"], "fail": True}
+        options = {**needs.questions(catalog), "timeout": arguments["timeout"], "ca_path": arguments["ca_path"], "fail": True, "host": "controller"}
         answers = self._execute_module(module_name="rackready.gpu.stack_sources", module_args=options, task_vars=task_vars)
         if answers.get("failed"):
             result.update(failed=True, msg=answers.get("msg", "stack_sources failed"), problems=answers.get("problems", []))
@@ -63,8 +63,8 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         needs = pin.Needs()
         for host in task_vars["ansible_play_hosts_all"]:
             host_vars = task_vars["hostvars"][host]
-            found = {name: value for name, value in variables.collect(host_vars, self._templar.template).items() if name != "rackready_lock"}
             try:
+                found = {name: value for name, value in variables.collect(host_vars, self._templar.template).items() if name != "rackready_lock"}
                 asked = request.parse(found, catalog)
             except request.RequestError as error:
                 needs.problems += [f"{host}: {sentence}" for sentence in error.sentences]

@@ -15,6 +15,8 @@ import re
 from typing import Any, Callable, Mapping, NamedTuple
 from urllib.parse import urlencode
 
+from ansible_collections.rackready.gpu.plugins.module_utils.repository import reach
+
 INDEX_TYPES = ("application/vnd.oci.image.index.v1+json", "application/vnd.docker.distribution.manifest.list.v2+json")
 MANIFEST_TYPES = ("application/vnd.oci.image.manifest.v1+json", "application/vnd.docker.distribution.manifest.v2+json")
 ACCEPT = ", ".join(INDEX_TYPES + MANIFEST_TYPES)
@@ -146,8 +148,7 @@ class Registry:
         try:
             return self._ask(url, headers)
         except AskError as error:
-            host = url.split("/")[2]
-            raise RegistryError(f"{url} cannot be read ({error}): check that this machine reaches {host}, or set rackready_mirror.images.") from error
+            raise RegistryError(f"{url} cannot be read ({error}): {reach(url, 'rackready_mirror.images')}") from error
 
     def _token(self, reference: Reference, url: str, response: Response) -> str:
         """An anonymous token for pulling, from where the challenge says."""

@@ -116,7 +116,7 @@ def _release(fetch: Fetch, place: str) -> dict[str, Index]:
         try:
             body = fetch(urljoin(place, "Release"))
         except FetchError:
-            raise RepositoryError(f"{place}InRelease cannot be read ({error}): {_reach(place)}") from error
+            raise RepositoryError(f"{place}InRelease cannot be read ({error}): {reach(place)}") from error
     listed = indexes(body.decode("utf-8", errors="replace"))
     if not listed:
         raise RepositoryError(
@@ -147,7 +147,7 @@ def _packages(fetch: Fetch, place: str, listed: Mapping[str, Index], name: str) 
             return _unpack(body, index.path).decode("utf-8", errors="replace")
         except (OSError, EOFError, lzma.LZMAError) as error:
             raise RepositoryError(f"{url} cannot be unpacked ({error}): tell who runs the repository.") from error
-    raise RepositoryError(f"{'; '.join(trouble)}: {_reach(place)}")
+    raise RepositoryError(f"{'; '.join(trouble)}: {reach(place)}")
 
 
 def _unpack(body: bytes, path: str) -> bytes:
@@ -156,5 +156,6 @@ def _unpack(body: bytes, path: str) -> bytes:
     return gzip.decompress(body) if path.endswith(".gz") else body
 
 
-def _reach(place: str) -> str:
-    return f"check that this machine reaches {place.split('/')[2]}, or set rackready_mirror."
+def reach(place: str, mirror: str = "rackready_mirror") -> str:
+    """What to do when an address does not answer."""
+    return f"check that this machine reaches {place.split('/')[2]} (its proxy is asked only if http_proxy or https_proxy is set for the task), or set {mirror}."

@@ -11,14 +11,19 @@ from typing import Any, Mapping, Sequence
 from ansible_collections.rackready.gpu.plugins.module_utils import pgp_key, registry, repository
 
 
-def look(repositories: Sequence[Mapping[str, Any]], images: Sequence[Mapping[str, Any]], fetch: repository.Fetch, ask: registry.Ask) -> dict[str, Any]:
-    """Look at everything, whatever fails on the way; returns ``problems``, ``repositories`` and ``images`` as stack_sources does."""
+def look(
+    host: str, repositories: Sequence[Mapping[str, Any]], images: Sequence[Mapping[str, Any]], fetch: repository.Fetch, ask: registry.Ask
+) -> dict[str, Any]:
+    """Look at everything, whatever fails on the way; returns ``problems``, ``repositories`` and ``images`` as stack_sources does.
+
+    Each problem begins with ``host``, who looked, and is one line whatever a server answered.
+    """
     problems: list[str] = []
     found_repositories = [_repository(entry, fetch, problems) for entry in repositories]
     _missing_packages(repositories, found_repositories, problems)
     found_images = [image for entry in images if (image := _image(entry, ask, problems)) is not None]
     return {
-        "problems": problems,
+        "problems": [f"{host}: {' '.join(problem.split())}" for problem in problems],
         "repositories": [{key: value for key, value in found.items() if key != "read"} for found in found_repositories],
         "images": found_images,
     }
@@ -48,8 +53,7 @@ def _key(entry: Mapping[str, Any], fetch: repository.Fetch, found: dict[str, Any
     try:
         armored = pgp_key.armor(fetch(url))
     except repository.FetchError as error:
-        reach = f"check that this machine reaches {url.split('/')[2]}, or set rackready_mirror"
-        problems.append(f"{url}, the key of {entry['name']}, cannot be read ({error}): {reach}.")
+        problems.append(f"{url}, the key of {entry['name']}, cannot be read ({error}): {repository.reach(url)}")
         return
     except ValueError as error:
         problems.append(f"{url} is not the key of {entry['name']} ({error}): check the address and that no proxy answers for it.")

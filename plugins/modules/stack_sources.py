@@ -20,7 +20,12 @@ author:
   - rackready contributors
 extends_documentation_fragment:
   - rackready.gpu.attributes.read_only
+  - Uses the proxy that C(http_proxy), C(https_proxy) and C(no_proxy) name in its environment, not the one of apt or of the container engine. Set them with
+    the keyword C(environment) where a host reaches its sources only through a proxy.
 options:
+  host:
+    description: Name of the host for the sentences about problems, usually C(inventory_hostname). Without it the host's own name is used.
+    type: str
   repositories:
     description: Package repositories. Entries of one name are one source, a package must be in one of them.
     type: list
@@ -100,6 +105,7 @@ options:
 EXAMPLES = r"""
 - name: Check that everything is there before anything is changed
   rackready.gpu.stack_sources:
+    host: "{{ inventory_hostname }}"
     repositories: "{{ ansible_facts.gpu_plan.sources.repositories }}"
     images: "{{ ansible_facts.gpu_plan.sources.images }}"
 
@@ -161,6 +167,8 @@ images:
       returned: always
 """
 
+import platform
+
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.rackready.gpu.plugins.module_utils.sources import look
 from ansible_collections.rackready.gpu.plugins.module_utils.web import Web
@@ -169,6 +177,7 @@ from ansible_collections.rackready.gpu.plugins.module_utils.web import Web
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
+            "host": {"type": "str"},
             "repositories": {
                 "type": "list",
                 "elements": "dict",
@@ -203,7 +212,7 @@ def main() -> None:
         supports_check_mode=True,
     )
     web = Web(module.params["timeout"], module.params["ca_path"])
-    result = look(module.params["repositories"], module.params["images"], web.fetch, web.ask)
+    result = look(module.params["host"] or platform.node(), module.params["repositories"], module.params["images"], web.fetch, web.ask)
     if result["problems"] and module.params["fail"]:
         module.fail_json(msg="\n".join(result["problems"]), changed=False, **result)
     module.exit_json(changed=False, **result)

@@ -44,7 +44,12 @@ def debian(site: Site, packages: dict[str, None], **more: Any) -> list[dict[str,
 
 def ask(repositories: list[dict[str, Any]], images: list[dict[str, Any]] | None = None, web: Web | None = None) -> dict[str, Any]:
     web = web or Web(5)
-    return look(repositories, images or [], web.fetch, web.ask)
+    found = look("h100-01", repositories, images or [], web.fetch, web.ask)
+    for problem in found["problems"]:
+        assert problem.startswith("h100-01: "), problem
+        assert problem.endswith("."), problem
+        assert "\n" not in problem
+    return {**found, "problems": [problem.removeprefix("h100-01: ") for problem in found["problems"]]}
 
 
 def test_all_is_there(site: Site) -> None:
@@ -104,6 +109,18 @@ def test_images_that_are_none_and_images_that_are_gone(site: Site) -> None:
     problems = ask([], [{"ref": "nonsense"}, {"ref": f"{site.host}/a/b:c", "insecure": True}])["problems"]
     assert problems[0].endswith(": correct pytorch_image_ref.")
     assert "answered 404" in problems[1]
+
+
+def test_what_a_server_answers_stays_inside_one_sentence(site: Site) -> None:
+    site.paths["/v2/a/b/manifests/c"] = (503, {}, b"<html>\n  <body>\n\tout of order\n</body>")
+    problem = ask([], [{"ref": f"{site.host}/a/b:c", "insecure": True}])["problems"][0]
+    assert "answered 503 (<html> <body> out of order </body>), try again" in problem
+
+
+def test_an_address_that_does_not_answer_names_the_proxy(site: Site) -> None:
+    problems = ask([{**cuda(site), "url": "http://127.0.0.1:9/", "key_url": "http://127.0.0.1:9/key"}], [{"ref": "127.0.0.1:9/a/b:c"}])["problems"]
+    assert len(problems) == 3
+    assert all("https_proxy is set for the task), or set rackready_mirror" in problem for problem in problems)
 
 
 def test_a_site_with_its_own_authority_is_trusted_only_when_told(tmp_path: Path) -> None:
