@@ -34,11 +34,15 @@ class ActionModule(ActionBase):  # type: ignore[misc]
             raise AnsibleActionFail(f"{host}: its facts have schema {facts.get('schema')}, this planner reads 1: gather them again with this version.")
         catalog = catalog_loader.load()
         try:
+            facts = variables.plain(facts)
+        except (ValueError, RecursionError) as error:
+            raise AnsibleActionFail(f"{host}: its facts cannot be used ({error}): gather them again with rackready.gpu.gpu_host_facts.") from error
+        try:
             request = parse(variables.collect(task_vars, self._templar.template), catalog)
         except RequestError as error:
             plan = _refused(host, str(task_vars.get("gpu_stack_release") or ""), error.sentences)
             return _failed(result, plan, host)
-        plan = planner.make_plan(host, variables.plain(facts), request, catalog)
+        plan = planner.make_plan(host, facts, request, catalog)
         result["ansible_facts"] = {"gpu_plan": plan}
         result["text"] = plan_text.lines(plan, facts, catalog)
         result["diff"] = plan_text.diff(plan)

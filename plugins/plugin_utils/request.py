@@ -19,6 +19,7 @@ from typing import Any
 from ansible_collections.rackready.gpu.plugins.plugin_utils.catalog_loader import Catalog
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError
+from jsonschema.validators import extend
 
 PREFIXES = (
     "gpu_stack_",
@@ -34,6 +35,13 @@ PREFIXES = (
     "smoke_test_",
     "host_tuning_",
     "rackready_",
+)
+
+
+# JSON Schema takes 1.0 for an integer; nothing that counts with it does.
+_Validator: Any = extend(  # type: ignore[no-untyped-call]
+    Draft202012Validator,
+    type_checker=Draft202012Validator.TYPE_CHECKER.redefine("integer", lambda _checker, value: isinstance(value, int) and not isinstance(value, bool)),
 )
 
 
@@ -94,15 +102,27 @@ def known_names() -> tuple[str, ...]:
     return tuple(_schema("request")["properties"])
 
 
+@cache
+def is_ours(name: str) -> bool:
+    """Whether a variable is ours, or is meant to be: it carries one of our prefixes, is the bare prefix, or is written almost like one of our names.
+
+    docker_* belongs to many others, so there only the prefix counts.
+    """
+    if name.startswith(PREFIXES) or f"{name}_" in PREFIXES:
+        return True
+    return not name.startswith("docker_") and bool(difflib.get_close_matches(name, known_names(), n=1, cutoff=0.9))
+
+
 def ours(variables: Mapping[str, Any]) -> dict[str, Any]:
-    """The variables of a host that carry one of our prefixes. Others are not even read: reading another host's variable templates it."""
-    return {str(name): variables[name] for name in variables if str(name).startswith(PREFIXES)}
+    """The variables of a host that are ours."""
+    return {str(name): variables[name] for name in variables if is_ours(str(name))}
 
 
 def parse(variables: Mapping[str, Any], catalog: Catalog) -> Request:
     """Check the variables (other people's are ignored) and make a request of them; raises RequestError with every mistake."""
     asked = ours(variables)
-    mistakes = [*_unknown_names(asked), *_wrong_values(asked)]
+    secrets = _secrets(asked.get("rackready_mirror"))
+    mistakes = [*_unknown_names(asked), *secrets, *_wrong_values({name: asked[name] for name in asked if not (secrets and name == "rackready_mirror")})]
     if not mistakes:
         mistakes = [*_unknown_things(asked, catalog), *_wrong_lock(asked)]
     if mistakes:
@@ -141,7 +161,7 @@ def parse(variables: Mapping[str, Any], catalog: Catalog) -> Request:
 
 
 def _near(name: str, candidates: list[str]) -> str:
-    close = difflib.get_close_matches(name, candidates, n=1, cutoff=0.75)
+    close = difflib.get_close_matches(name, candidates, n=1, cutoff=0.75) or [candidate for candidate in candidates if candidate.startswith(f"{name}_")]
     return f"; did you mean {close[0]}?" if close else "."
 
 
@@ -151,10 +171,27 @@ def _unknown_names(asked: Mapping[str, Any]) -> Iterator[str]:
         yield f"{name} is not a variable of rackready, so it would have no effect{_near(name, names)}"
 
 
+def _secrets(mirror: Any) -> list[str]:
+    """Addresses with a user in them. The sentences do not repeat the address: they are written into records."""
+    if not isinstance(mirror, Mapping):
+        return []
+    remedies = {
+        "packages": "put the login into /etc/apt/auth.conf.d on the hosts and leave the address without it",
+        "images": "run docker login on the hosts and leave the address without it",
+    }
+    return [
+        f"rackready_mirror.{kind}.{name} has a user name or password in it, which would be readable in /etc/apt and in the records: {remedy}."
+        for kind, remedy in remedies.items()
+        if isinstance(mirror.get(kind), Mapping)
+        for name, address in mirror[kind].items()
+        if "@" in str(address)
+    ]
+
+
 def _wrong_values(asked: Mapping[str, Any]) -> Iterator[str]:
     schema = _schema("request")
     for name in sorted(set(asked) & set(schema["properties"])):
-        for error in sorted(Draft202012Validator(schema["properties"][name]).iter_errors(asked[name]), key=str):
+        for error in sorted(_Validator(schema["properties"][name]).iter_errors(asked[name]), key=str):
             yield _sentence(name, error)
             break  # one sentence a variable: the first mistake usually causes the others
 
@@ -235,7 +272,7 @@ def _wrong_lock(asked: Mapping[str, Any]) -> Iterator[str]:
     lock = asked.get("rackready_lock")
     if lock is None:
         return
-    error = next(iter(Draft202012Validator(_schema("lock")).iter_errors(lock)), None)
+    error = next(iter(_Validator(_schema("lock")).iter_errors(lock)), None)
     if error is not None:
         where = ".".join(str(step) for step in error.absolute_path) or "its top level"
         yield f"rackready_lock is damaged at {where} ({error.message[:200]}): write it again with ansible-playbook playbooks/pin.yml."

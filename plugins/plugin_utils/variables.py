@@ -5,24 +5,58 @@
 
 from __future__ import annotations
 
+import datetime
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ansible.errors import AnsibleError
 from ansible_collections.rackready.gpu.plugins.plugin_utils import request
+
+LEVELS = 50
+"""How deep a value may be nested. No real one comes near; whoever walks through it later has a limit of its own."""
 
 
 def collect(task_vars: Mapping[str, Any], template: Callable[[Any], Any]) -> dict[str, Any]:
-    """The variables of a host that are ours, templated."""
-    return {name: plain(template(value)) for name, value in request.ours(task_vars).items()}
+    """The variables of a host that are ours, templated; raises RequestError with a sentence for each that cannot be. Other people's are not even read."""
+    found: dict[str, Any] = {}
+    mistakes = []
+    for name in filter(request.is_ours, map(str, task_vars)):
+        try:
+            found[name] = plain(template(task_vars[name]))
+        except (AnsibleError, ValueError, RecursionError) as error:
+            mistakes.append(
+                f"{name} cannot be used ({_words(error)}): correct it; where it refers to another variable, define that, "
+                "and where {{ }} is meant as it is written, mark the text with !unsafe."
+            )
+    if mistakes:
+        raise request.RequestError(mistakes)
+    return found
 
 
-def plain(value: Any) -> Any:
-    """The same value in plain Python types: schemas and YAML writers do not know Ansible's tagged ones."""
+def _words(error: BaseException) -> str:
+    """What an error says, without the excerpts that follow its first line."""
+    return str(error).strip().partition("\n")[0].rstrip(".:") or type(error).__name__
+
+
+def plain(value: Any, levels: int = LEVELS) -> Any:
+    """The same value in types that JSON has: schemas and YAML writers do not know Ansible's tagged ones, and YAML has dates.
+
+    Raises ValueError for what JSON cannot hold.
+    """
+    if levels < 0:
+        raise ValueError(f"it is nested more than {LEVELS} levels deep")
     if isinstance(value, Mapping):
-        return {str(plain(key)): plain(entry) for key, entry in value.items()}
+        return {str(plain(key, 0)): plain(entry, levels - 1) for key, entry in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(entry) for entry in value]
+        return [plain(entry, levels - 1) for entry in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"{value} is no number")
     for kind in (str, bool, int, float):
         if isinstance(value, kind):
             return value if type(value) is kind else kind(value)
-    return value
+    if isinstance(value, datetime.date | datetime.time):
+        return value.isoformat()
+    if value is None:
+        return None
+    raise ValueError(f"it holds a {type(value).__name__}, which has no place there")

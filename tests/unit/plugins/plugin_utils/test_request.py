@@ -57,7 +57,9 @@ def test_everything_asked_arrives() -> None:
 
 
 def test_other_peoples_variables_are_left_alone() -> None:
-    request.parse({"docker_users": ["me"], "ansible_user": "root", "gpu": 1, "smoke": 1}, CATALOG)
+    request.parse(
+        {"docker_users": ["me"], "docker_deamon_options": {}, "docker": {}, "nvidia": 1, "image": 1, "ansible_user": "root", "gpu": 1, "smoke": 1}, CATALOG
+    )
 
 
 @pytest.mark.parametrize(
@@ -69,10 +71,51 @@ def test_other_peoples_variables_are_left_alone() -> None:
         ("smoke_test_ulimit", "smoke_test_ulimits"),
         ("docker_daemon_option", "docker_daemon_options"),
         ("rackready_mirrors", "rackready_mirror"),
+        ("gpu_stack", "gpu_stack_release"),
+        ("pytorch_image", "pytorch_image_ref"),
+        ("docker_daemon", "docker_daemon_options"),
+        ("gpu_expcted", "gpu_expected"),
+        ("pytorch_img_ref", "pytorch_image_ref"),
+        ("nvidiadriver_version", "nvidia_driver_version"),
+        ("smoketest_ulimits", "smoke_test_ulimits"),
     ],
 )
 def test_an_unknown_name_is_refused_with_the_near_one(name: str, near: str) -> None:
     assert mistakes({name: "x"}) == [f"{name} is not a variable of rackready, so it would have no effect; did you mean {near}?"]
+
+
+@pytest.mark.parametrize("name", ["mig", "nvidia_driver", "nvidia_container_toolkit", "smoke_test", "rackready", "host_tuning"])
+def test_a_bare_prefix_is_refused(name: str) -> None:
+    assert mistakes({name: "x"})[0].startswith(f"{name} is not a variable of rackready")
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "address"),
+    [
+        ("packages", "nvidia-cuda", "https://me:hunter2@mirror.example/cuda"),
+        ("packages", "nvidia-cuda", "https://hunter2@mirror.example/cuda"),
+        ("images", "nvcr.io", "me:hunter2@registry.example:5000"),
+        ("images", "nvcr.io", "https://me:hunter2@registry.example"),
+    ],
+)
+def test_a_login_in_a_mirrors_address_is_refused_and_not_repeated(kind: str, name: str, address: str) -> None:
+    sentences = mistakes({"rackready_mirror": {kind: {name: address}}, "smoke_test_tier": "slow"})
+    assert len(sentences) == 2
+    assert sentences[0].startswith(f"rackready_mirror.{kind}.{name} has a user name or password in it")
+    assert "auth.conf.d" in sentences[0] or "docker login" in sentences[0]
+    assert "hunter2" not in str(sentences)
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {"gpu_expected": {"model": "h100-sxm5-80gb", "count": 8.0}},
+        {"mig_layout": [{"gpus": "all", "instances": {"1g.10gb": 1.0}}]},
+        {"mig_layout": [{"gpus": [0.0], "instances": {"1g.10gb": 1}}]},
+    ],
+)
+def test_a_number_with_a_point_counts_nothing(variables: dict[str, Any]) -> None:
+    assert "whole number" in mistakes(variables)[0] or "text" in mistakes(variables)[0]
 
 
 def test_an_unknown_name_that_is_near_nothing() -> None:
