@@ -23,6 +23,7 @@ DAEMON_JSON = Path("etc/docker/daemon.json")
 # The engine of this host, whatever context or remote host root's own configuration names.
 _ENVIRONMENT = {"DOCKER_HOST": f"unix://{SOCKET}", "DOCKER_CONTEXT": "", "DOCKER_CLI_HINTS": "false"}
 _VERSION = re.compile(r"version v?([0-9]+(?:\.[0-9]+)*)")
+_NUMBERS = re.compile(r"[0-9]+(?:\.[0-9]+)*")
 _NO_DEVICES = frozenset(["", "void", "none"])
 _SNAP = Path("snap/docker/current")
 
@@ -35,6 +36,8 @@ def facts(root: Path, commands: Commands, unit_active: bool, unit_flags: list[st
         "installed": dockerd is not None,
         "version": None,
         "running": False,
+        "running_version": None,
+        "cdi_enabled": None,
         "configuration_read": None,
         "api_error": None,
         "root_dir": None,
@@ -125,14 +128,20 @@ def _json(text: str, kind: type, name: str) -> Any:
     return value
 
 
-def parse_info(text: str) -> dict[str, str | None]:
-    """``root_dir``, ``storage_driver`` and ``cgroup_driver`` from the JSON of ``docker info``. Raises EngineError, also for the engine's own error in it."""
+def parse_info(text: str) -> dict[str, Any]:
+    """What ``docker info`` tells in its JSON, as keys of the facts. Raises EngineError, also for the engine's own error in it.
+
+    An engine with CDI off lists no directories of specifications; one that does not know CDI lists nothing at all.
+    """
     info = _json(text, dict, "docker info")
     errors = info.get("ServerErrors")
     if errors:
         raise EngineError(f"docker info: {errors[0] if isinstance(errors, list) else errors}")
     keys = {"root_dir": "DockerRootDir", "storage_driver": "Driver", "cgroup_driver": "CgroupDriver"}
-    return {name: str(info[key]) if info.get(key) else None for name, key in keys.items()}
+    found: dict[str, Any] = {name: str(info[key]) if info.get(key) else None for name, key in keys.items()}
+    version = _NUMBERS.match(str(info.get("ServerVersion") or ""))
+    directories = info.get("CDISpecDirs")
+    return {**found, "running_version": version.group() if version else None, "cdi_enabled": bool(directories) if isinstance(directories, list) else None}
 
 
 def full_repository(name: str) -> str:

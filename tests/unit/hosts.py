@@ -93,6 +93,10 @@ class Host:
 
     docker: str | None = None
     docker_running: bool = True
+    docker_running_version: str | None = None
+    """Where an upgrade left another engine running than is installed."""
+    cdi_enabled: bool | None = None
+    """None: as daemon.json says."""
     configuration_read: bool = True
     daemon_json: dict[str, Any] | None = None
     containers: tuple[dict[str, Any], ...] = ()
@@ -250,6 +254,8 @@ class Host:
             "installed": self.docker is not None,
             "version": self.docker,
             "running": running,
+            "running_version": (self.docker_running_version or self.docker) if running else None,
+            "cdi_enabled": self._cdi_enabled() if running else None,
             "configuration_read": self.configuration_read if running else None,
             "api_error": None,
             "root_dir": "/var/lib/docker" if running else None,
@@ -260,6 +266,11 @@ class Host:
             "unit_flags": ["--host=fd://"] if self.docker else [],
             "images": dict.fromkeys(self.images, IMAGE_ID) if running else {},
         }
+
+    def _cdi_enabled(self) -> bool:
+        if self.cdi_enabled is not None:
+            return self.cdi_enabled
+        return '"cdi":true' in self._files().get("/etc/docker/daemon.json", "").replace(" ", "")
 
     def cdi_devices(self) -> list[str]:
         names = []
@@ -511,6 +522,7 @@ class Tree:
             os.utime(self.write("/var/run/docker.pid", "812"), (started, started))
         self.commands["dockerd --version"] = f"Docker version {docker['version']}+dfsg1, build 411e817\n"
         info = {"DockerRootDir": docker["root_dir"], "Driver": docker["storage_driver"], "CgroupDriver": docker["cgroup_driver"], "ServerErrors": None}
+        info |= {"ServerVersion": f"{docker['running_version']}+dfsg1", "CDISpecDirs": ["/etc/cdi", "/var/run/cdi"] if docker["cdi_enabled"] else []}
         self.commands["docker info"] = json.dumps(info)
         self.commands["docker ps"] = "".join(container["id"].ljust(64, "0") + "\n" for container in docker["containers"])
         images = [[*reference.split("@"), image] for reference, image in docker["images"].items()]

@@ -118,7 +118,8 @@ def _docker(facts: Facts, desired: dict[str, Any]) -> None:
         facts["files"][desired["repository"]["path"]] = desired["repository"]["content"]
     facts["files"]["/etc/docker/daemon.json"] = desired["daemon_json_text"]
     version = "29.2.1" if "docker-ce" in facts["packages"]["installed"] else "26.1.5"
-    facts["docker"].update(installed=True, running=True, api_error=None, version=version, root_dir="/var/lib/docker")
+    facts["docker"].update(installed=True, running=True, api_error=None, version=version, running_version=version, cdi_enabled=True)
+    facts["docker"].update(root_dir="/var/lib/docker", configuration_read=True)
 
 
 def _smi(facts: Facts, version: str, areas: dict[str, Any]) -> None:

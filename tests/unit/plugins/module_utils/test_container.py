@@ -70,10 +70,21 @@ def test_images() -> None:
 
 
 def test_info() -> None:
-    text = json.dumps({"DockerRootDir": "/data/docker", "Driver": "overlayfs", "CgroupDriver": "systemd", "ServerVersion": "29.0.1"})
-    assert parse_info(text) == {"root_dir": "/data/docker", "storage_driver": "overlayfs", "cgroup_driver": "systemd"}
+    text = json.dumps({"DockerRootDir": "/data/docker", "Driver": "overlayfs", "CgroupDriver": "systemd", "ServerVersion": "29.0.1-rc.1"})
+    assert parse_info(text) == {
+        "root_dir": "/data/docker",
+        "storage_driver": "overlayfs",
+        "cgroup_driver": "systemd",
+        "running_version": "29.0.1",
+        "cdi_enabled": None,
+    }
     with pytest.raises(EngineError, match="Cannot connect"):
         parse_info(json.dumps({"ServerErrors": ["Cannot connect to the Docker daemon at unix:///var/run/docker.sock."]}))
+
+
+@pytest.mark.parametrize(("directories", "enabled"), [(["/etc/cdi", "/var/run/cdi"], True), ([], False), (None, None), ("x", None)])
+def test_an_engine_that_lists_no_directories_has_cdi_off(directories: Any, enabled: bool | None) -> None:
+    assert parse_info(json.dumps({"CDISpecDirs": directories}))["cdi_enabled"] is enabled
 
 
 @given(st.text() | st.recursive(st.none() | st.text() | st.integers(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)).map(json.dumps))
