@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ansible_collections.rackready.gpu.plugins.module_utils import deb_version
 from ansible_collections.rackready.gpu.plugins.plugin_utils import apt_sources
 from ansible_collections.rackready.gpu.plugins.plugin_utils.areas import (
     docker,
@@ -20,7 +21,7 @@ from ansible_collections.rackready.gpu.plugins.plugin_utils.areas import (
     smoke_test,
 )
 from ansible_collections.rackready.gpu.plugins.plugin_utils.catalog_loader import Catalog
-from ansible_collections.rackready.gpu.plugins.plugin_utils.planning import AreaPlan, Context, Facts, refusal
+from ansible_collections.rackready.gpu.plugins.plugin_utils.planning import PIN_REMEDY, AreaPlan, Context, Facts, refusal
 from ansible_collections.rackready.gpu.plugins.plugin_utils.request import Request
 
 SCHEMA = 1
@@ -159,11 +160,13 @@ def _gpus(context: Context) -> list[str]:
 
 
 def _machine(context: Context, planned: Mapping[str, AreaPlan]) -> list[str]:
-    """Refusals about the package manager; a converged host is not asked, it installs nothing."""
-    if all(area.converged for area in planned.values()):
+    """Refusals about the package manager and what others put on the host; a converged area is not asked, it touches nothing."""
+    touched = [area for area in planned.values() if not area.converged]
+    if not touched:
         return []
     packages = context.facts["packages"]
-    refusals = []
+    written = {spec.path for area in planned.values() for spec in area.files}
+    refusals = [sentence for area in touched for sentence in (*_unread(context, area), *_foreign_sources(context, area, written), *_packages(context, area))]
     if packages["broken"]:
         refusals.append(
             refusal("dpkg has half-installed packages", "nothing can be installed on top of them", "run dpkg --audit and dpkg --configure -a on the host")
@@ -172,6 +175,55 @@ def _machine(context: Context, planned: Mapping[str, AreaPlan]) -> list[str]:
         refusals.append(
             refusal(f"The package manager is busy: {packages['busy']}", "packages cannot be installed now", "wait until it is done, then run again")
         )
+    return refusals
+
+
+def _unread(context: Context, area: AreaPlan) -> list[str]:
+    """A file that could not be read is not overwritten: nobody knows what would be lost."""
+    unread = context.facts["unread_files"]
+    return [
+        refusal(f"{spec.path} is there and cannot be read ({unread[spec.path]})", "it is not overwritten", "repair it or move it away, then run again")
+        for spec in area.files
+        if spec.path in unread
+    ]
+
+
+def _foreign_sources(context: Context, area: AreaPlan, written: set[str]) -> list[str]:
+    """Somebody else's source for a repository that we are about to add: with both files every apt command fails."""
+    return [
+        refusal(
+            f"{path} has the package repository {question['url']} already",
+            "apt would refuse to work with two sources of it that have different keys",
+            f"remove it from {path} (ours takes its place), then run again",
+        )
+        for question in area.repositories
+        for path in apt_sources.elsewhere(context.facts["files"], question["url"], question["suites"], question["architecture"], written)
+    ]
+
+
+def _packages(context: Context, area: AreaPlan) -> list[str]:
+    """Packages that apt would not move: newer ones, and ones that somebody else holds."""
+    differing = {name: (now, version) for name, version in area.packages.items() if (now := context.installed(name)) is not None and version not in (None, now)}
+    refusals = []
+    newer = {name: (now, version) for name, (now, version) in differing.items() if deb_version.compare(now, str(version)) > 0}
+    if newer:
+        now, version = next(iter(newer.values()))
+        variable = {context.driver_version: "nvidia_driver_version", context.toolkit_version: "nvidia_container_toolkit_version"}.get(
+            deb_version.upstream(str(version))
+        )
+        newer_one = f'set {variable}: "{deb_version.upstream(now)}" and {PIN_REMEDY}' if variable else PIN_REMEDY
+        found = ", ".join(f"{name} {there}" for name, (there, _planned) in newer.items())
+        refusals.append(
+            refusal(
+                f"{found} {'is' if len(newer) == 1 else 'are'} installed, newer than the planned {version}",
+                "apt would stop at the downgrade",
+                f"{newer_one}, or remove {' '.join(newer)}",
+            )
+        )
+    foreign = context.held([name for name in differing if name not in newer and name not in area.desired.get("hold", [])])
+    if foreign:
+        moves = ", ".join(f"{name} {differing[name][0]} (planned: {differing[name][1]})" for name in foreign)
+        refusals.append(refusal(f"Somebody holds {moves}", "it is not changed", f"run apt-mark unhold {' '.join(foreign)} if that is over, then run again"))
     return refusals
 
 

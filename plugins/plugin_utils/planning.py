@@ -66,6 +66,8 @@ class AreaPlan:
     actions: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     refusals: list[str] = field(default_factory=list)
+    packages: Mapping[str, str | None] = field(default_factory=dict)
+    files: Sequence[FileSpec] = field(default_factory=list)
     repositories: list[dict[str, Any]] = field(default_factory=list)
     images: list[dict[str, Any]] = field(default_factory=list)
     archive_packages: list[str] = field(default_factory=list)

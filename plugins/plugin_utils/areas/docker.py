@@ -25,6 +25,7 @@ from ansible_collections.rackready.gpu.plugins.plugin_utils.planning import (
     unit_actions,
     units_state,
 )
+from ansible_collections.rackready.gpu.plugins.plugin_utils.variables import plain
 from ansible_collections.rackready.gpu.plugins.plugin_utils.versions import at_least
 
 DAEMON_JSON = "/etc/docker/daemon.json"
@@ -51,16 +52,19 @@ def plan(context: Context) -> AreaPlan:
     if refusals:
         return AreaPlan(refusals=refusals)
 
+    running = bool(docker["running"])
     # What is there wins over our default, what the inventory asks for wins over both.
     merged = merge(merge(OURS, existing), context.request.docker_daemon_options)
     differs = merged != existing
     text = json.dumps(merged, indent=2) + "\n" if differs else context.facts["files"].get(DAEMON_JSON, "")
+    causes = _restart_causes(context, packages, existing, merged) if running else []
     unread = docker["configuration_read"] is False
-    restart = bool(docker["running"]) and (differs or unread)
+    restart = bool(causes) or (unread and not docker["containers"] and docker["api_error"] is None)
     units = list(context.catalog.docker["units"])
     package_target, package_actual = packages_state(context, packages)
     file_target, file_actual = files_state(context, specs)
-    new_enough = docker["version"] is not None and at_least(docker["version"], context.docker_minimum)
+    engine = _engine(docker)
+    new_enough = engine is not None and at_least(engine, context.docker_minimum)
     wanted_engine = f"{context.docker_minimum} or newer"
     area = AreaPlan(
         desired={
@@ -79,22 +83,24 @@ def plan(context: Context) -> AreaPlan:
             "engine": wanted_engine,
             "answers": True,
             "daemon_json": merged,
-            "configuration_read": True,
+            "cdi": True,
             "units": dict.fromkeys(units, "enabled, active"),
         },
         actual={
             "packages": package_actual,
             "files": file_actual,
-            "engine": wanted_engine if new_enough else docker["version"],
-            "answers": bool(docker["running"]) and docker["api_error"] is None,
+            "engine": wanted_engine if new_enough else engine,
+            "answers": running and docker["api_error"] is None,
             "daemon_json": existing,
-            "configuration_read": not unread,
+            "cdi": docker["cdi_enabled"] is not False,
             "units": units_state(context, units),
         },
         reasons=[
             reason,
             Reason(f"toolkit {context.toolkit_version} writes a CDI specification that Docker reads from {context.docker_minimum} on", "nct-docs"),
         ],
+        packages=packages,
+        files=specs,
         repositories=questions,
         archive_packages=[name for name in packages if context.installed(name) is None] if source == "distribution" else [],
     )
@@ -102,12 +108,47 @@ def plan(context: Context) -> AreaPlan:
         *file_actions(context, specs),
         *([f"merge {_changed(existing, merged)} into {DAEMON_JSON}"] if differs else []),
         *package_actions(context, packages, []),
-        *([f"upgrade Docker {docker['version']} to {wanted_engine}"] if docker["installed"] and not new_enough else []),
+        *([f"upgrade Docker {docker['version']} to {wanted_engine}"] if docker["installed"] and not _serves(context) else []),
         *unit_actions(context, units),
         *(["restart docker.service"] if restart else []),
     ]
-    _checks(context, area, merged, existing, restart)
+    _checks(context, area, merged, existing)
+    _restart(context, area, causes, existing)
+    if unread and not causes:
+        area.warnings.append(
+            f"Docker started before {DAEMON_JSON} was last written: what was changed there may not be in force until docker.service is restarted."
+        )
     return area
+
+
+def _engine(docker: Mapping[str, Any]) -> str | None:
+    """The version that counts: of the engine that runs, which an upgrade may have left behind; else of the one that would start."""
+    found: str | None = (docker["running_version"] if docker["running"] else None) or docker["version"]
+    return found
+
+
+def _serves(context: Context) -> bool:
+    """Whether the installed engine is new enough."""
+    version = context.facts["docker"]["version"]
+    return version is not None and at_least(version, context.docker_minimum)
+
+
+def _restart_causes(context: Context, packages: Mapping[str, str | None], existing: Mapping[str, Any], merged: Mapping[str, Any]) -> list[str]:
+    """Why a running engine must be restarted, in words. Not by times of files: a clock can jump, and a reload reads the file too."""
+    docker = context.facts["docker"]
+    causes = []
+    if merged != existing:
+        causes.append(f"{_changed(existing, merged)} in {DAEMON_JSON}")
+    elif docker["cdi_enabled"] is False:
+        causes.append(f"features.cdi in {DAEMON_JSON}, which it has not read")
+    upgraded = [name for name, version in packages.items() if version is not None and context.installed(name) not in (None, version)]
+    if upgraded:
+        causes.append(f"the upgrade of {', '.join(upgraded)}")
+    elif not _serves(context):
+        causes.append("the upgrade of the engine")
+    elif not at_least(str(_engine(docker)), context.docker_minimum):
+        causes.append(f"version {docker['version']}, which was installed while {docker['running_version']} ran on")
+    return causes
 
 
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
@@ -175,14 +216,19 @@ def _other_engine(context: Context, source: str) -> list[str]:
 
 def _existing(context: Context) -> tuple[dict[str, Any], str | None]:
     """daemon.json as it is, or the refusal that it cannot be read."""
+    why = context.facts["unread_files"].get(DAEMON_JSON)
+    if why is not None:
+        return {}, refusal(f"{DAEMON_JSON} is there and cannot be read ({why})", "nothing can be merged into it", "repair it or move it away, then run again")
     text = context.facts["files"].get(DAEMON_JSON, "")
     if not text.strip():
         return {}, None
     try:
-        loaded = json.loads(text)
-    except ValueError as error:
+        loaded = plain(json.loads(text))
+    except (ValueError, RecursionError) as error:
         return {}, refusal(
-            f"{DAEMON_JSON} is not JSON ({error})", "nothing can be merged into it and Docker will not start with it", "repair or remove the file"
+            f"{DAEMON_JSON} is not JSON that can be used ({error})",
+            "nothing can be merged into it and Docker will not start with it",
+            "repair or remove the file",
         )
     if not isinstance(loaded, dict):
         return {}, refusal(f"{DAEMON_JSON} holds no JSON object", "nothing can be merged into it", "repair or remove the file")
@@ -198,13 +244,16 @@ def _flags(key: str) -> tuple[str, ...]:
     return (f"--{key}", f"--{key[:-1]}" if key.endswith("s") else f"--{key}", f"--{key[:-3]}y" if key.endswith("ies") else f"--{key}")
 
 
-def _checks(context: Context, area: AreaPlan, merged: Mapping[str, Any], existing: Mapping[str, Any], restart: bool) -> None:
-    docker = context.facts["docker"]
-    features = merged.get("features")
-    if isinstance(features, Mapping) and features.get("cdi") is False:
-        where = "docker_daemon_options" if context.request.docker_daemon_options.get("features") else DAEMON_JSON
-        area.refusals.append(refusal(f"{where} turns CDI off (features.cdi is false)", "containers would get no GPU", "remove that line"))
-    given = {str(flag).partition("=")[0] for flag in docker["unit_flags"]}
+def _checks(context: Context, area: AreaPlan, merged: Mapping[str, Any], existing: Mapping[str, Any]) -> None:
+    features = merged["features"]
+    if not isinstance(features, Mapping) or features.get("cdi") is not True:
+        where = "docker_daemon_options" if "features" in context.request.docker_daemon_options else DAEMON_JSON
+        area.refusals.append(
+            refusal(
+                f"{where} turns CDI off (features is {json.dumps(features)})", "containers would get no GPU", "remove that line or set features.cdi to true"
+            )
+        )
+    given = {str(flag).partition("=")[0] for flag in context.facts["docker"]["unit_flags"]}
     for key in merged:
         both = [flag for flag in _flags(key) if flag in given]
         if both and merged[key] != existing.get(key):
@@ -215,14 +264,22 @@ def _checks(context: Context, area: AreaPlan, merged: Mapping[str, Any], existin
                     f"remove {both[0]} from the unit or its drop-in",
                 )
             )
-    running = [container["name"] for container in docker["containers"]]
-    if restart and running and not existing.get("live-restore"):
-        names = ", ".join(running[:5]) + (f" and {len(running) - 5} more" if len(running) > 5 else "")
-        area.drain = True
+
+
+def _restart(context: Context, area: AreaPlan, causes: list[str], existing: Mapping[str, Any]) -> None:
+    """Refuse a restart that would stop containers, or that nobody knows to stop none."""
+    docker = context.facts["docker"]
+    containers = [container["name"] for container in docker["containers"]]
+    needed = f"Docker must be restarted for {' and '.join(causes)}"
+    if causes and docker["api_error"] is not None:
         area.refusals.append(
             refusal(
-                f"Docker must be restarted for {_changed(existing, merged) or 'what was written into ' + DAEMON_JSON + ' since it started'}",
-                f"the running containers would stop ({names})",
-                "stop them first, then run again",
+                f"{needed}, and it does not say which containers run ({docker['api_error']})",
+                "some could stop",
+                "look at journalctl -u docker.service and make it answer, or stop it yourself, then run again",
             )
         )
+    elif causes and containers and not existing.get("live-restore"):
+        names = ", ".join(containers[:5]) + (f" and {len(containers) - 5} more" if len(containers) > 5 else "")
+        area.drain = True
+        area.refusals.append(refusal(needed, f"the running containers would stop ({names})", "stop them first, then run again"))

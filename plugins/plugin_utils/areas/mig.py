@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.rackready.gpu.plugins.module_utils.mig_geometry import Card, Instance, card_from_table, place
+from ansible_collections.rackready.gpu.plugins.module_utils.pci import normalize_bus_id
 from ansible_collections.rackready.gpu.plugins.plugin_utils.planning import UNKNOWN, AreaPlan, Context, Gpu, Reason, refusal, unverified, who
 from ansible_collections.rackready.gpu.plugins.plugin_utils.versions import at_least
 
@@ -19,6 +20,9 @@ def plan(context: Context) -> AreaPlan:
     wanted, refusals = layout(context)
     if refusals:
         return AreaPlan(refusals=refusals)
+    later = [] if context.smi_ok else _uuids(context)
+    if later:
+        return _planned_later(later)
     area = AreaPlan(reasons=[Reason(f"mig_layout asks for {_summary(wanted)}", "inventory")])
     desired, resets = [], []
     target: dict[str, str] = {}
@@ -41,6 +45,8 @@ def plan(context: Context) -> AreaPlan:
         if target[gpu.pci_bus_id] != actual[gpu.pci_bus_id]:
             area.actions += _card_actions(gpu, entry, reset)
             _busy(context, gpu, area)
+            if reset:
+                _cannot_reset(gpu, entry["mode"], area)
     for name in {str(gpu.entry["mig"]) for gpu in context.gpus if gpu.entry is not None and gpu.entry["mig"] and wanted[gpu.pci_bus_id]}:
         area.warnings += unverified(f"Where MIG instances of {name} may begin", context.catalog.mig[name]["placement"])
     area.desired = {"gpus": desired, "resets": resets}
@@ -54,6 +60,25 @@ def plan(context: Context) -> AreaPlan:
     return area
 
 
+def _uuids(context: Context) -> list[str]:
+    """The GPUs that mig_layout names by UUID."""
+    named = (selector for entry in context.request.mig_layout for selector in (entry["gpus"] if isinstance(entry["gpus"], list) else [entry["gpus"]]))
+    return [str(selector) for selector in named if str(selector).startswith("GPU-")]
+
+
+def _planned_later(uuids: list[str]) -> AreaPlan:
+    """Which GPU has which UUID only the driver can tell, so before it answers no card is touched."""
+    names = ", ".join(uuids)
+    return AreaPlan(
+        desired={"gpus": [], "resets": []},
+        target={"gpus": dict.fromkeys(uuids, "as mig_layout says")},
+        actual=UNKNOWN,
+        reasons=[Reason(f"mig_layout names GPUs by UUID ({names})", "inventory")],
+        actions=["apply mig_layout once the driver tells which GPU has which UUID"],
+        warnings=[f"mig_layout names {names}: whether this host has that GPU is known, and planned again, once the driver is loaded."],
+    )
+
+
 def layout(context: Context) -> tuple[dict[str, list[str]], list[str]]:
     """Bus id to the wanted profiles (empty: off), and refusals."""
     wanted: dict[str, list[str]] = {gpu.pci_bus_id: [] for gpu in context.gpus}
@@ -62,6 +87,8 @@ def layout(context: Context) -> tuple[dict[str, list[str]], list[str]]:
     for number, entry in enumerate(context.request.mig_layout):
         for selector in entry["gpus"] if isinstance(entry["gpus"], list) else [entry["gpus"]]:
             found = _select(context, selector)
+            if not found and not context.smi_ok and str(selector).startswith("GPU-"):
+                continue
             if not found:
                 have = ", ".join(f"{index} ({gpu.pci_bus_id})" for index, gpu in enumerate(context.gpus))
                 refusals.append(
@@ -85,7 +112,11 @@ def _select(context: Context, selector: Any) -> list[Gpu]:
     if isinstance(selector, int) and not isinstance(selector, bool):
         return [gpu for index, gpu in enumerate(context.gpus) if (gpu.smi["index"] if gpu.smi else index) == selector]
     text = str(selector)
-    return [gpu for gpu in context.gpus if text in (gpu.slug, gpu.smi["uuid"] if gpu.smi else None) or text.lower() == gpu.pci_bus_id]
+    try:
+        bus_id: str | None = normalize_bus_id(text)
+    except ValueError:
+        bus_id = None
+    return [gpu for gpu in context.gpus if text in (gpu.slug, gpu.smi["uuid"] if gpu.smi else None) or bus_id == gpu.pci_bus_id]
 
 
 def _card_plan(context: Context, gpu: Gpu, profiles: list[str]) -> tuple[dict[str, Any] | None, str | None]:
@@ -142,10 +173,12 @@ def _place(gpu: Gpu, card: Card, profiles: list[str]) -> tuple[Instance, ...] | 
 
 
 def _words(mode: str, instances: list[dict[str, Any]]) -> str:
-    """Mode and instances in words, without places: a layout is what instances there are."""
+    """Mode and instances in words, without places: a layout is what instances there are. One that no container can use is another one."""
     if mode != "enabled":
         return mode
-    counts = Counter(str(instance["profile"]) for instance in instances)
+    counts = Counter(
+        f"{instance['profile'] or 'unknown'}{'' if instance.get('uuid', '') is not None else ' without a compute instance'}" for instance in instances
+    )
     return f"enabled: {', '.join(f'{counts[profile]} x {profile}' for profile in sorted(counts))}" if counts else "enabled: no instances"
 
 
@@ -166,6 +199,22 @@ def _card_actions(gpu: Gpu, entry: Mapping[str, Any], needs_reset: bool) -> list
     switch = [] if current == "enabled" else [f"enable MIG on {gpu.pci_bus_id}{reset}"]
     where = ", ".join(f"{instance['profile']} at {instance['start']}" for instance in entry["instances"])
     return [*switch, f"bring {gpu.pci_bus_id} to {where}"]
+
+
+def _cannot_reset(gpu: Gpu, mode: str, area: AreaPlan) -> None:
+    """A GPU reset stops everything that uses the GPU or its fabric; it is left to whoever runs the host."""
+    verb, flag = ("on", 1) if mode == "enabled" else ("off", 0)
+    remedy = f"run nvidia-smi -i {gpu.pci_bus_id} -mig {flag} and reboot the host, then run again"
+    if gpu.smi is None:
+        area.warnings.append(f"MIG on {gpu.name} at {gpu.pci_bus_id} is switched {verb} by a GPU reset: if it is not yet, the run will stop there and say how.")
+    else:
+        area.refusals.append(
+            refusal(
+                f"MIG on {gpu.name} at {gpu.pci_bus_id} is switched {verb} only by a GPU reset",
+                "rackready cannot do it, as it does not reset GPUs",
+                remedy,
+            )
+        )
 
 
 def _busy(context: Context, gpu: Gpu, area: AreaPlan) -> None:

@@ -82,6 +82,8 @@ def plan(context: Context) -> AreaPlan:
             "cdi": {"devices": listed, "problems": list(spec["problems"])} if spec else "absent",
         },
         reasons=[_reason(context)],
+        packages=packages,
+        files=[sources],
         repositories=[repository.question(packages)],
     )
     current = area.actual["cdi"] if isinstance(area.actual, dict) else None
@@ -115,10 +117,12 @@ def expected_devices(context: Context) -> list[str]:
             continue
         index = str(gpu.smi["index"])
         if gpu.smi["mig"]["current"] != "enabled":
-            names += [index, gpu.smi["uuid"]]
+            names += [index, *([gpu.smi["uuid"]] if gpu.smi["uuid"] is not None else [])]
             continue
-        for number, instance in enumerate(gpu.smi["mig"]["instances"]):
-            names += [f"{index}:{number}", instance["uuid"]]
+        # A GPU instance without a compute instance has no UUID and is no device.
+        devices = [instance["uuid"] for instance in gpu.smi["mig"]["instances"] if instance["uuid"] is not None]
+        for number, uuid in enumerate(devices):
+            names += [f"{index}:{number}", uuid]
     return names
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ansible_collections.rackready.gpu.plugins.module_utils import deb_version
 from ansible_collections.rackready.gpu.plugins.plugin_utils.planning import (
     PIN_REMEDY,
     AreaPlan,
@@ -59,7 +60,7 @@ def plan(context: Context) -> AreaPlan:
         return AreaPlan(refusals=refusals)
 
     distribution = context.catalog.distributions[context.distribution]
-    headers = distribution["headers"].format(kernel=context.facts["kernel"]["release"])
+    missing_headers = [] if context.facts["kernel"]["headers"] else [distribution["headers"].format(kernel=context.facts["kernel"]["release"])]
     modules, units = list(context.catalog.drivers["modules"]), list(context.catalog.drivers["units"])
     sources = repository.sources_file(locked["key"])
     pin = _pin(table["pin_globs"], version)
@@ -82,7 +83,7 @@ def plan(context: Context) -> AreaPlan:
             "version": version,
             "flavour": context.driver_flavour,
             "files": [spec.as_dict() for spec in files],
-            "install": [headers, *install_names(packages)],
+            "install": [*missing_headers, *install_names(packages)],
             "hold": hold,
             "initramfs_command": initramfs,
             "modules": modules,
@@ -109,23 +110,41 @@ def plan(context: Context) -> AreaPlan:
         },
         reasons=_reasons(context, version),
         warnings=[*unverified(f"The list of driver packages for {context.manager}", table)],
+        packages=packages,
+        files=files,
         repositories=[repository.question(packages)],
-        archive_packages=[] if context.facts["kernel"]["headers"] else [headers],
+        archive_packages=missing_headers,
     )
     area.actions = [
         *file_actions(context, files),
         *(["unload nouveau"] if nouveau else []),
         *(["rebuild the initramfs"] if initramfs else []),
-        *([] if context.facts["kernel"]["headers"] else [f"install {headers}"]),
+        *(f"install {headers}" for headers in missing_headers),
         *package_actions(context, packages, hold),
         *([] if area.target["modules"] == _actual(area)["modules"] else [f"load {', '.join(modules)} {version} ({context.driver_flavour})"]),
         *unit_actions(context, units),
     ]
     if context.facts["kernel"]["secure_boot"] == "enabled":
         area.warnings.append("Secure Boot is on: the kernel loads the driver only after its signing key was enrolled at the console (mokutil).")
+    area.refusals += _not_packaged(context)
     if module["loaded"]:
         _loaded_module(context, area, version)
     return area
+
+
+def _not_packaged(context: Context) -> list[str]:
+    """A driver that no package brought: its files would lie under and over those of the packages."""
+    there = {context.facts["library_version"], context.facts["modules"]["nvidia"]["version"]} - {None}
+    packaged = {deb_version.upstream(entry["version"]) for entry in context.facts["packages"]["installed"].values()}
+    if not there or there & packaged:
+        return []
+    return [
+        refusal(
+            f"The driver {' and '.join(sorted(there))} is on the host and no installed package brought it",
+            "the packages would mix with its files",
+            "if it came from NVIDIA's .run file, run nvidia-uninstall; then reboot the host and run again",
+        )
+    ]
 
 
 def _actual(area: AreaPlan) -> dict[str, Any]:
@@ -261,6 +280,15 @@ def _loaded_module(context: Context, area: AreaPlan, version: str) -> None:
                 f"nvidia-smi does not work although the driver {module['version']} is loaded ({said})",
                 "the GPUs cannot be trusted",
                 "look at dmesg for NVRM and Xid lines and reboot the host",
+            )
+        )
+    lost = [gpu.pci_bus_id for gpu in context.gpus if gpu.smi is None] if context.smi_ok else []
+    if lost and not other:
+        area.refusals.append(
+            refusal(
+                f"{', '.join(lost)} {'is' if len(lost) == 1 else 'are'} on the PCI bus and nvidia-smi does not list {'it' if len(lost) == 1 else 'them'}",
+                "the driver has given that GPU up" if len(lost) == 1 else "the driver has given those GPUs up",
+                "look at dmesg for NVRM and Xid lines, power the host off and on, and send the card in if that does not help",
             )
         )
     target, actual = area.target, _actual(area)

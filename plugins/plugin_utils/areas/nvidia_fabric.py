@@ -88,6 +88,7 @@ def plan(context: Context) -> AreaPlan:
             *unit_actions(context, units),
             *([] if actual["gpus"] == target["gpus"] else ["wait until every GPU reports Completed, Success"]),
         ],
+        packages=packages,
         archive_packages=[name for name, entry in fabric["packages"].items() if entry["repository"] is None and context.installed(name) is None],
         repositories=[found.question(names) for repository, names in questions.items() if (found := context.repository(repository)) is not None],
     )

@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from ansible_collections.rackready.gpu.plugins.plugin_utils.apt_sources import Source, of_distribution, sources
+import pytest
+from ansible_collections.rackready.gpu.plugins.plugin_utils.apt_sources import elsewhere, of_distribution, sources
 
 DEB822 = """\
 # the archive
@@ -42,20 +43,46 @@ FILES = {
 
 
 def test_both_forms_are_read() -> None:
-    found = sources(FILES)
-    assert [source.uri for source in found] == [
-        "https://security.debian.org/debian-security",
-        "cdrom:[Debian]/",
-        "https://vendor.example/apt",
-        "https://deb.debian.org/debian",
-        "http://mirror.example/debian",
+    assert [(source.uri, source.types) for source in sources(FILES)] == [
+        ("https://security.debian.org/debian-security", ("deb",)),
+        ("https://source.example/debian", ("deb-src",)),
+        ("cdrom:[Debian]/", ("deb",)),
+        ("https://vendor.example/apt", ("deb",)),
+        ("https://deb.debian.org/debian", ("deb", "deb-src")),
+        ("http://mirror.example/debian", ("deb", "deb-src")),
+        ("https://source.example/debian", ("deb-src",)),
     ]
+    assert {source.path for source in sources(FILES)} == {"/etc/apt/sources.list", "/etc/apt/sources.list.d/debian.sources"}
 
 
 def test_only_suites_of_the_distribution_over_http() -> None:
-    assert of_distribution(FILES, "trixie") == [
-        Source("https://security.debian.org/debian-security", ("trixie-security",), ("main",)),
-        Source("https://deb.debian.org/debian", ("trixie", "trixie-updates"), ("main", "contrib")),
-        Source("http://mirror.example/debian", ("trixie", "trixie-updates"), ("main", "contrib")),
+    assert [(source.uri, source.suites, source.components) for source in of_distribution(FILES, "trixie")] == [
+        ("https://security.debian.org/debian-security", ("trixie-security",), ("main",)),
+        ("https://deb.debian.org/debian", ("trixie", "trixie-updates"), ("main", "contrib")),
+        ("http://mirror.example/debian", ("trixie", "trixie-updates"), ("main", "contrib")),
     ]
     assert of_distribution(FILES, "bookworm") == []
+
+
+FLAT = "https://vendor.example/stable/deb/amd64/"
+LIST, DEB822_FILE, OURS = (f"/etc/apt/sources.list.d/{name}" for name in ("vendor.list", "vendor.sources", "rackready-vendor.sources"))
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "found"),
+    [
+        (LIST, f"deb [signed-by=/x.gpg] {FLAT} /", True),
+        (LIST, "deb [arch=amd64 signed-by=/x.gpg] https://vendor.example/stable/deb/$(ARCH) /", True),
+        (LIST, f"deb-src {FLAT} /", True),
+        ("/etc/apt/sources.list", f"deb {FLAT} /", True),
+        (DEB822_FILE, f"Types: deb\nURIs: https://other.example/ {FLAT}\nSuites: /\nSigned-By: /x.gpg\n", True),
+        (DEB822_FILE, f"Types: deb\nURIs: {FLAT}\nSuites: /\nEnabled: no\n", False),
+        (LIST, f"# deb {FLAT} /", False),
+        (LIST, f"deb {FLAT} stable main", False),
+        (LIST, "deb https://vendor.example/stable/deb/arm64/ /", False),
+        (f"{LIST}.disabled", f"deb {FLAT} /", False),
+        (OURS, f"Types: deb\nURIs: {FLAT}\nSuites: /\n", False),
+    ],
+)
+def test_a_repository_that_another_file_names_too(path: str, text: str, found: bool) -> None:
+    assert elsewhere({path: text}, FLAT, ["/"], "amd64", {OURS}) == ([path] if found else [])

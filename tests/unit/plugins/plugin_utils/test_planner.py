@@ -192,12 +192,115 @@ def test_a_running_job_does_not_matter_when_driver_and_mig_hold() -> None:
     assert plan_for(facts)["converged"]
 
 
-def test_a_library_that_ran_ahead_of_the_module_is_repaired_and_not_refused() -> None:
-    facts = facts_for(**CONVERGED, smi_state="failed", library="595.91.07")
-    facts["packages"]["installed"]["nvidia-driver-cuda"]["version"] = "595.91.07-1"
+def test_a_library_that_stayed_behind_the_module_is_repaired_and_not_refused() -> None:
+    facts = facts_for(**CONVERGED, smi_state="failed", library="580.65.06")
+    facts["packages"]["installed"]["nvidia-driver-cuda"]["version"] = "580.65.06-1"
     plan = plan_for(facts)
     assert plan["refusals"] == []
     assert "install nvidia-driver-cuda=580.178.04-1" in plan["areas"]["nvidia_driver"]["actions"]
+
+
+# --- what others put on the host
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        (
+            "/etc/apt/sources.list.d/cuda-debian13-x86_64.list",
+            "deb [signed-by=/usr/share/keyrings/cuda-archive-keyring.gpg] https://developer.download.nvidia.com/compute/cuda/repos/debian13/x86_64/ /\n",
+        ),
+        (
+            "/etc/apt/sources.list.d/nvidia-container-toolkit.list",
+            "deb [signed-by=/usr/share/keyrings/nct.gpg] https://nvidia.github.io/libnvidia-container/stable/deb/$(ARCH) /\n",
+        ),
+    ],
+)
+def test_somebody_elses_source_of_our_repository_is_refused_by_its_file(path: str, text: str) -> None:
+    bare = facts_for(files={path: text})
+    assert f"remove it from {path} (ours takes its place)" in only(plan_for(bare)["refusals"])
+    there = apply_plan(facts_for(), plan_for(facts_for()))
+    there["files"][path] = text
+    assert plan_for(there)["converged"], "nothing is installed there, so nothing is asked of apt"
+
+
+def test_somebody_elses_source_of_docker_is_refused_when_ours_is_to_be_written() -> None:
+    docker = facts_for(files={"/etc/apt/sources.list.d/docker.list": "deb [arch=amd64] https://download.docker.com/linux/debian trixie stable\n"})
+    assert "/etc/apt/sources.list.d/docker.list" in only(plan_for(docker, docker_source="docker")["refusals"])
+    assert plan_for(docker)["refusals"] == []
+
+
+def test_a_file_that_cannot_be_read_is_never_overwritten() -> None:
+    areas = plan_for(facts_for(), docker_source="docker")["areas"]
+    whole = [spec["path"] for name in ("host_tuning", "nvidia_driver", "nvidia_container_toolkit") for spec in areas[name]["desired"]["files"]]
+    for path in [*whole, areas["docker"]["desired"]["repository"]["path"], "/etc/docker/daemon.json"]:
+        facts = facts_for(unread_files={path: "it is longer than 64 KiB"})
+        sentence = only(plan_for(facts, docker_source="docker")["refusals"])
+        assert sentence.startswith(f"{path} is there and cannot be read (it is longer than 64 KiB), so ")
+
+
+PINNED = {
+    "nvidia-driver-cuda": ("580.178.04", "580.200.01", 'set nvidia_driver_version: "580.200.01"'),
+    "nvidia-fabricmanager": ("580.178.04", "595.91.07", 'set nvidia_driver_version: "595.91.07"'),
+    "nvidia-container-toolkit": ("1.20.0", "1.21.0", 'set nvidia_container_toolkit_version: "1.21.0"'),
+}
+
+
+@pytest.mark.parametrize("name", PINNED)
+def test_a_package_newer_than_planned_is_refused(name: str) -> None:
+    planned, newer, remedy = PINNED[name]
+    facts = facts_for(**CONVERGED)
+    facts["packages"]["installed"][name]["version"] = f"{newer}-1"
+    sentence = only(plan_for(facts)["refusals"])
+    assert sentence.startswith(f"{name} {newer}-1 is installed, newer than the planned {planned}-1, so apt would stop at the downgrade: {remedy}")
+
+
+def of_docker(version: str, engine: str, **changes: Any) -> dict[str, Any]:
+    """A host with Docker's own packages."""
+    facts = facts_for(docker=engine, daemon_json={"features": {"cdi": True}}, packages=dict.fromkeys(plans.DOCKER_PACKAGES, version), **changes)
+    del facts["packages"]["installed"]["docker.io"]
+    return facts
+
+
+def test_a_hold_of_somebody_else_is_respected() -> None:
+    old = "5:24.0.9-1~debian.13~trixie"
+    facts = of_docker(old, "24.0.9")
+    assert plan_for(facts)["refusals"] == []
+    facts["packages"]["installed"]["docker-ce"]["held"] = True
+    assert f"Somebody holds docker-ce {old} (planned: 5:29.2.1-1~debian.13~trixie)" in only(plan_for(facts)["refusals"])
+    serves = of_docker("5:28.5.1-1~debian.13~trixie", "28.5.1")
+    serves["packages"]["installed"]["docker-ce"]["held"] = True
+    assert plan_for(serves)["refusals"] == []
+
+
+def test_our_own_holds_are_moved() -> None:
+    facts = facts_for(**{**CONVERGED, "toolkit": "1.19.1"})
+    plan = plan_for(facts)
+    assert plan["refusals"] == []
+    assert "nvidia-container-toolkit=1.20.0-1" in plan["areas"]["nvidia_container_toolkit"]["actions"][1]
+
+
+@pytest.mark.parametrize("left", ["module", "library", "both"])
+def test_a_driver_that_no_package_brought_is_refused(left: str) -> None:
+    facts = facts_for(**CONVERGED)
+    facts["packages"]["installed"] = {name: entry for name, entry in facts["packages"]["installed"].items() if "580.178.04" not in entry["version"]}
+    if left == "library":
+        facts["modules"]["nvidia"].update(loaded=False, version=None, flavour=None)
+    if left == "module":
+        facts["library_version"] = None
+    assert "run nvidia-uninstall" in only(plan_for(facts)["refusals"])
+
+
+def test_a_gpu_that_the_driver_has_lost_is_refused() -> None:
+    facts = facts_for(**CONVERGED)
+    del facts["nvidia_smi"]["gpus"][3]
+    assert only(plan_for(facts)["refusals"]).startswith("0000:4b:00.0 is on the PCI bus and nvidia-smi does not list it, so ")
+
+
+def test_headers_that_are_there_are_not_asked_of_the_archive() -> None:
+    plan = plan_for(facts_for(headers=True))
+    assert not [name for name in plan["areas"]["nvidia_driver"]["desired"]["install"] if name.startswith("linux-headers")]
+    assert "linux-headers-6.12.48+deb13-amd64" not in plan["sources"]["repositories"][-1]["packages"]
 
 
 # --- decisions
@@ -289,17 +392,63 @@ def test_docker_of_docker_is_locked_and_an_engine_that_serves_is_kept() -> None:
     assert (kept["source"], kept["repository"], kept["install"]) == ("docker", None, list(plans.DOCKER_PACKAGES))
 
 
-def test_an_engine_that_has_not_read_its_daemon_json_is_restarted() -> None:
-    """What a run leaves that was killed between writing the file and restarting the engine."""
-    area = plan_for(facts_for(**CONVERGED, configuration_read=False))["areas"]["docker"]
+CONTAINER = {"id": "abc123def456", "name": "trainer", "image": "train:1", "devices": []}
+PACKAGES = {"docker-cli": "26.1.5-1"}
+RESTARTS: dict[str, dict[str, Any]] = {
+    "daemon.json lacks a key": {"docker": "26.1.5", "daemon_json": {}},
+    # What a run leaves that was killed between writing the file and restarting the engine.
+    "the engine has CDI off though daemon.json turns it on": {**CONVERGED, "cdi_enabled": False},
+    "an upgrade left the old engine running": {**CONVERGED, "docker_running_version": "20.10.24"},
+    "the engine is too old": {**CONVERGED, "docker": "20.10.24"},
+}
+
+
+@pytest.mark.parametrize("changes", RESTARTS.values(), ids=list(RESTARTS))
+def test_an_engine_that_lacks_something_is_restarted_and_containers_are_not_stopped(changes: dict[str, Any]) -> None:
+    changes = {**changes, "packages": PACKAGES}
+    area = plan_for(facts_for(**changes))["areas"]["docker"]
     assert (area["converged"], area["desired"]["restart"]) == (False, True)
-    assert "restart docker.service" in area["actions"]
+    assert area["actions"][-1] == "restart docker.service"
+    refused = plan_for(facts_for(**changes, containers=(CONTAINER,)))
+    assert "the running containers would stop (trainer)" in only(refused["refusals"])
+    assert refused["drain"]
+    silent = facts_for(**changes)
+    silent["docker"]["api_error"] = "docker ps did not end within 10 s and was given up"
+    assert "does not say which containers run (docker ps did not end" in only(plan_for(silent)["refusals"])
 
 
-def test_containers_are_not_stopped_by_a_restart() -> None:
-    container = {"id": "abc123def456", "name": "trainer", "image": "train:1", "devices": []}
-    plan = plan_for(facts_for(**CONVERGED, configuration_read=False, containers=(container,)))
-    assert "the running containers would stop (trainer)" in only(plan["refusals"])
+def test_an_upgrade_of_the_packages_restarts_the_engine() -> None:
+    old = of_docker("5:24.0.9-1~debian.13~trixie", "24.0.9")
+    assert plan_for(old)["areas"]["docker"]["desired"]["restart"]
+    with_container = of_docker("5:24.0.9-1~debian.13~trixie", "24.0.9", containers=(CONTAINER,))
+    assert "Docker must be restarted for the upgrade of docker-ce, " in only(plan_for(with_container)["refusals"])
+    with_container["files"]["/etc/docker/daemon.json"] = '{"features": {"cdi": true}, "live-restore": true}'
+    assert plan_for(with_container)["refusals"] == []
+
+
+def test_times_of_files_alone_restart_nothing() -> None:
+    """A reload reads daemon.json without a new start, and clocks jump."""
+    for containers in ((), (CONTAINER,)):
+        plan = plan_for(facts_for(**CONVERGED, packages=PACKAGES, configuration_read=False, containers=containers))
+        assert plan["areas"]["docker"]["converged"]
+        assert plan["refusals"] == []
+        assert any("until docker.service is restarted" in warning for warning in plan["warnings"])
+
+
+@pytest.mark.parametrize("features", [None, [], {}, "cdi", {"cdi": False}, {"cdi": None}, {"cdi": "true"}, {"cdi": 1}])
+def test_cdi_is_on_or_the_host_is_refused(features: Any) -> None:
+    asked = plan_for(facts_for(), docker_daemon_options={"features": features})
+    there = plan_for(facts_for(docker="26.1.5", daemon_json={"features": features}))
+    if features == {}:
+        assert all(plan["areas"]["docker"]["desired"]["daemon_json"]["features"] == {"cdi": True} for plan in (asked, there))
+        return
+    assert only(asked["refusals"]).startswith("docker_daemon_options turns CDI off")
+    assert only(there["refusals"]).startswith("/etc/docker/daemon.json turns CDI off")
+
+
+@pytest.mark.parametrize("deep", ["[" * 100 + "]" * 100, "[" * 100_000])
+def test_a_daemon_json_that_nobody_could_walk_through_is_refused(deep: str) -> None:
+    assert "is not JSON that can be used" in only(plan_for(facts_for(files={"/etc/docker/daemon.json": f'{{"x": {deep}}}'}))["refusals"])
 
 
 def test_an_old_engine_is_upgraded() -> None:
@@ -358,13 +507,56 @@ def test_a_layout_is_placed_on_every_card() -> None:
 def test_ampere_needs_a_reset_to_switch_mig() -> None:
     plan = plan_for(facts_for(pci_id="10de:20b2"), gpu_expected=None, **layout({"gpus": "all", "instances": {"3g.40gb": 2}}))
     assert plan["areas"]["mig"]["desired"]["resets"] == list(BUS_IDS)
+    assert plan["refusals"] == []
+    assert any("is switched on by a GPU reset: if it is not yet, the run will stop there" in warning for warning in plan["warnings"])
+
+
+@pytest.mark.parametrize(("mig", "flag"), [({}, 1), ({0: []}, 0)])
+def test_a_reset_is_left_to_the_operator(mig: dict[int, Any], flag: int) -> None:
+    facts = facts_for(**CONVERGED, gpus=1, pci_id="10de:20b2", mig=mig)
+    wanted = layout({"gpus": [0], "instances": {"3g.40gb": 2}}) if flag else {}
+    assert f"run nvidia-smi -i 0000:1a:00.0 -mig {flag} and reboot the host" in only(plan_for(facts, gpu_expected=None, **wanted)["refusals"])
 
 
 def test_cards_are_named_by_index_uuid_and_bus_id() -> None:
     facts = facts_for(**CONVERGED)
     uuid = facts["nvidia_smi"]["gpus"][5]["uuid"]
-    mig = plan_for(facts, **layout({"gpus": [0, "0000:1B:00.0", uuid], "instances": {"7g.80gb": 1}}))["areas"]["mig"]["desired"]
-    assert [gpu["mode"] for gpu in mig["gpus"]] == ["enabled", "enabled", "disabled", "disabled", "disabled", "enabled", "disabled", "disabled"]
+    mig = plan_for(facts, **layout({"gpus": [0, "0000:1B:00.0", "00000000:4A:00.0", uuid], "instances": {"7g.80gb": 1}}))["areas"]["mig"]["desired"]
+    assert [gpu["mode"] for gpu in mig["gpus"]] == ["enabled", "enabled", "enabled", "disabled", "disabled", "enabled", "disabled", "disabled"]
+
+
+def test_a_uuid_waits_for_the_driver() -> None:
+    """Of a bare host nobody knows the UUIDs: planned again once the driver tells them, and refused only then."""
+    installed = facts_for(**CONVERGED)
+    uuid = installed["nvidia_smi"]["gpus"][0]["uuid"]
+    wanted = layout({"gpus": [uuid], "instances": {"1g.10gb": 7}})
+    plan = plan_for(facts_for(), **wanted)
+    assert plan["refusals"] == []
+    assert (plan["areas"]["mig"]["actual"], plan["areas"]["mig"]["converged"]) == ("unknown", False)
+    assert any(uuid in warning and "planned again" in warning for warning in plan["warnings"])
+    known = plan_for(installed, **wanted)
+    assert [gpu["mode"] for gpu in known["areas"]["mig"]["desired"]["gpus"]][:2] == ["enabled", "disabled"]
+    other = plan_for(installed, **layout({"gpus": ["GPU-ffffffff"], "instances": {"1g.10gb": 7}}))
+    assert "names the GPU GPU-ffffffff, which this host does not have" in only(other["refusals"])
+
+
+def test_instances_are_not_tested_one_by_one_yet_and_the_plan_says_so() -> None:
+    wanted = layout({"gpus": [0], "instances": {"1g.10gb": 7}})
+    words = "the smoke test ends incomplete"
+    assert any(words in warning for warning in plan_for(facts_for(), **wanted)["warnings"])
+    assert not any(words in warning for warning in plan_for(facts_for(), smoke_test_backend="cpu", **wanted)["warnings"])
+    assert not any(words in warning for warning in plan_for(facts_for())["warnings"])
+
+
+def test_a_gpu_instance_without_a_compute_instance_is_not_the_layout() -> None:
+    half = {**instance("3g.40gb", 4), "ci": None, "uuid": None}
+    facts = facts_for(**CONVERGED, mig={0: [half, instance("3g.40gb", 0, 1)]})
+    plan = plan_for(facts, **layout({"gpus": [0], "instances": {"3g.40gb": 2}}))
+    assert plan["areas"]["mig"]["actual"]["gpus"]["0000:1a:00.0"] == "enabled: 1 x 3g.40gb, 1 x 3g.40gb without a compute instance"
+    assert not plan["areas"]["mig"]["converged"]
+    cdi = plan["areas"]["nvidia_container_toolkit"]["desired"]["cdi"]["devices"]
+    assert cdi[:3] == ["all", "0:0", "MIG-0"]
+    assert None not in cdi
 
 
 @pytest.mark.parametrize(
