@@ -25,7 +25,9 @@ description:
     directory above the playbook that holds a C(galaxy.yml); the current directory when there is none or when the playbook is of an installed collection.
   - A records directory inside an inventory directory is refused, since Ansible would read the records as inventory. Where a record cannot be
     written, a warning says so at the start and names the hosts at the end; the run and its exit status stay as they are.
-  - Results hidden by C(no_log) stay hidden; passwords in URLs and values of names that end in password, secret, token or api_key are masked.
+  - Results hidden by C(no_log) stay hidden. Masked are the user part of URLs, what follows names that end in password, secret, token or key, all values
+    of C(smoke_test_env), all texts in Docker's C(daemon.json), and C(Environment=) of systemd drop-ins. Names stay.
+  - The files are readable by their owner alone (mode 0600).
 notes:
   - The outcome is decided in C(plugins/plugin_utils/record.py). A failure that was ignored or rescued is none.
 """

@@ -9,12 +9,12 @@ The shape of a record is schemas/record.schema.json.
 
 from __future__ import annotations
 
-import math
-import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal, NamedTuple
+
+from ansible_collections.rackready.gpu.plugins.plugin_utils.record_masking import to_plain
 
 SCHEMA = 1
 COLLECTION = "rackready.gpu"
@@ -36,8 +36,6 @@ WHAT_LIMIT = 200
 
 Kind = Literal["ok", "skipped", "failed", "ignored", "rescued", "unreachable"]
 
-_URL_PASSWORD = re.compile(r"(?<=://)[^/\s:@]*:[^/\s@]*@")
-_SECRET_NAME = re.compile(r"(password|passwd|passphrase|secret|token|api_?key)$", re.IGNORECASE)
 # What a module returns beside its own findings.
 _NOT_FINDINGS = frozenset(
     {
@@ -296,36 +294,6 @@ def utc(moment: datetime) -> str:
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def to_plain(value: object, name: str = "") -> Any:
-    """value in JSON's own types only: text that UTF-8 can hold, no NaN, and no passwords in URLs or under names that say secret."""
-    if isinstance(value, Mapping):
-        return {_plain_text(str(key)): to_plain(item, str(key)) for key, item in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
-        return [to_plain(item, name) for item in value]
-    return _plain_scalar(value, name)
-
-
-def _plain_scalar(value: object, name: str) -> bool | int | float | str | None:
-    if value is None or isinstance(value, bool):
-        return value
-    if isinstance(value, int):
-        return int(value)
-    if isinstance(value, float):
-        return float(value) if math.isfinite(value) else None
-    return "********" if _SECRET_NAME.search(name) else _plain_text(str(value))
-
-
-def _plain_text(text: str) -> str:
-    # str.__str__ of a subclass may return the subclass; encoding gives plain text and shows bytes that were never UTF-8 as such.
-    plain = text.encode("utf-8", "surrogateescape" if _escaped(text) else "replace").decode("utf-8", "replace")
-    return _URL_PASSWORD.sub("********@", plain) if "://" in plain else plain
-
-
-def _escaped(text: str) -> bool:
-    # Only these surrogates stand for bytes; any other is refused by the handler.
-    return not any("\ud800" <= char <= "\udfff" and not "\udc80" <= char <= "\udcff" for char in text)
-
-
 # --- How a run ended. The first rule that has something to say decides; a rule further up is never hidden by one further down. ---
 
 
@@ -425,7 +393,8 @@ def _nothing_to_do(log: HostLog, _run: Run, _interruption: str | None) -> Conclu
     plan, stamp = log.last_plan, _stamp(log)
     smoke_test = (plan.get("areas") or {}).get("smoke_test") or {}
     if plan.get("converged") and smoke_test.get("converged") and stamp.get("verdict") in PASSED:
-        return Conclusion(stamp["verdict"], f"nothing to do: stamp of {stamp.get('time', 'unknown time')} matches the plan", None)
+        last = f"its last smoke test (stamp of {stamp.get('time', 'unknown time')}) matches the plan"
+        return Conclusion(stamp["verdict"], f"nothing to do: the host is as planned, and {last}", None)
     return None
 
 

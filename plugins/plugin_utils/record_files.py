@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 LATEST = "latest.json"
+PRIVATE = 0o600
 
 
 def project_directory(playbook: Path | None, current: Path) -> Path:
@@ -65,7 +66,7 @@ def folder_of(host: str) -> str:
 
 
 def write_record(directory: Path, stamp: str, record: Mapping[str, Any], written: Path | None = None) -> Path:
-    """Writes <directory>/<host>/<stamp>.json and latest.json (each appears whole, by rename); returns the first one's path.
+    """Writes <directory>/<host>/<stamp>.json and latest.json (each appears whole, by rename, for its owner alone); returns the first one's path.
 
     stamp: the run's UTC time, 20261201T040506Z; a second record of that host and time gets -2, and so on. written: this run's earlier record
     of that host, which is replaced. Raises OSError.
@@ -76,19 +77,26 @@ def write_record(directory: Path, stamp: str, record: Mapping[str, Any], written
     path = written or _reserved(folder, stamp)
     temporary = _temporary(path)
     try:
-        with temporary.open("w", encoding="utf-8") as stream:
-            stream.write(text)
-            stream.flush()
-            os.fsync(stream.fileno())
+        _write_private(temporary, text)
         temporary.replace(path)
         latest = folder / f".{LATEST}.{path.stem}.tmp"
-        latest.write_text(text, encoding="utf-8")
+        _write_private(latest, text)
         latest.replace(folder / LATEST)
     except OSError:
         with suppress(OSError):
             temporary.unlink()
         raise
     return path
+
+
+def _write_private(path: Path, text: str) -> None:
+    """Nobody else may read a record: it names everything that is on a host."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, PRIVATE)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
+        os.fchmod(descriptor, PRIVATE)  # a leftover of that name may have had another mode
+        stream.write(text)
+        stream.flush()
+        os.fsync(descriptor)
 
 
 def _temporary(path: Path) -> Path:
@@ -100,7 +108,7 @@ def _reserved(folder: Path, stamp: str) -> Path:
     for number in itertools.count(1):
         path = folder / (f"{stamp}.json" if number == 1 else f"{stamp}-{number}.json")
         try:
-            _temporary(path).touch(exist_ok=False)
+            _temporary(path).touch(PRIVATE, exist_ok=False)
         except FileExistsError:
             continue
         if not path.exists():

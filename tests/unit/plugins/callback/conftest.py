@@ -76,7 +76,7 @@ def project(tmp_path: Path) -> Project:
     shutil.copy(ROOT / "galaxy.yml", collection)
     # Copies, not links: the callback finds its collection's version from where it lies.
     shutil.copy(ROOT / "plugins/callback/record.py", collection / "plugins/callback")
-    for name in ("record.py", "record_files.py"):
+    for name in ("record.py", "record_files.py", "record_masking.py"):
         shutil.copy(ROOT / "plugins/plugin_utils" / name, collection / "plugins/plugin_utils")
     for name in MODULES:
         shutil.copy(Path(__file__).with_name("stand_in.py"), collection / f"plugins/action/{name}.py")

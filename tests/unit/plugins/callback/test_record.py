@@ -131,7 +131,8 @@ def test_host_that_needs_nothing_keeps_its_stamp_verdict(project: Project) -> No
     project.playbook(PLAN_ONLY)
     assert project.run().returncode == 0
     record = checked(project.latest("h100-01"))
-    assert (record["outcome"], record["reason"]) == ("accepted", "nothing to do: stamp of 2026-12-01T04:00:00Z matches the plan")
+    reason = "nothing to do: the host is as planned, and its last smoke test (stamp of 2026-12-01T04:00:00Z) matches the plan"
+    assert (record["outcome"], record["reason"]) == ("accepted", reason)
     assert record["verdict"] is None
 
 

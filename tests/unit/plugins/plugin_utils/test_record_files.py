@@ -5,6 +5,8 @@
 from __future__ import annotations
 
 import json
+import os
+import stat
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -35,6 +37,23 @@ def test_record_and_latest_have_the_same_content(tmp_path: Path) -> None:
     assert path == tmp_path / "h1" / f"{STAMP}.json"
     assert read(path) == read(tmp_path / "h1/latest.json") == record()
     assert len(list((tmp_path / "h1").iterdir())) == 2
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])
+def test_records_are_for_their_owner_alone(tmp_path: Path, umask: int) -> None:
+    """Also one that replaces another, and one whose name a leftover with open doors had."""
+    before = os.umask(umask)
+    try:
+        (tmp_path / "h1").mkdir()
+        leftover = tmp_path / "h1" / f".latest.json.{STAMP}.tmp"
+        leftover.touch(0o666)
+        path = write_record(tmp_path, STAMP, record(1))
+        modes = [stat.S_IMODE(file.stat().st_mode) for file in (path, tmp_path / "h1/latest.json")]
+        write_record(tmp_path, STAMP, record(2), path)
+        modes += [stat.S_IMODE(file.stat().st_mode) for file in (path, tmp_path / "h1/latest.json")]
+    finally:
+        os.umask(before)
+    assert modes == [0o600] * 4
 
 
 def test_runs_of_one_second_do_not_overwrite_each_other(tmp_path: Path) -> None:
