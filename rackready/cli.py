@@ -15,9 +15,9 @@ from rich.console import Console
 from rich.markdown import Markdown
 
 from rackready import __version__
-from rackready.report import NoRecordError, all_good, junit, newest_records, page, table
+from rackready.report import NoRecordError, all_good, junit, newest_records, overview, page
 
-PIPE_WIDTH = 200
+PIPE_WIDTH = 100
 EXIT_CODES = """\
 exit status:
   0  every host shown is accepted, simulated, converged or planned
@@ -34,7 +34,7 @@ def parser() -> argparse.ArgumentParser:
     report = commands.add_parser(
         "report",
         help="show the newest records",
-        description="Show the newest record of each host: a table, or a page (Markdown) for one named host.",
+        description="Show the newest record of each host: an overview, or a page (Markdown) for one named host.",
         epilog=EXIT_CODES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -47,20 +47,21 @@ def parser() -> argparse.ArgumentParser:
 
 def report(arguments: argparse.Namespace, console: Console) -> int:
     """Prints what was asked for and returns the exit status."""
-    records, problems = newest_records(arguments.records, arguments.hosts)
+    found, problems = newest_records(arguments.records, arguments.hosts)
+    records = [entry.record for entry in found]
     if arguments.junit:
         arguments.junit.write_bytes(junit(records))
     if arguments.json:
         # Not through rich: it would wrap and colour.
         console.file.write(json.dumps(records, ensure_ascii=False, indent=2) + "\n")
     elif len(arguments.hosts) == 1 and records:
-        text = page(records[0])
+        text = page(records[0], found[0].path)
         if console.is_terminal:
             console.print(Markdown(text))
         else:
             console.file.write(text)
     elif records:
-        console.print(table(records))
+        overview(found, console)
     for problem in problems:
         print(f"rackready: {problem}", file=sys.stderr)
     if problems:
@@ -73,7 +74,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser().parse_args(argv)
     try:
         console = Console()
-        # A file or a pipe has no width to fit into.
+        # A file or a pipe has no width of its own.
         return report(arguments, console if console.is_terminal or "COLUMNS" in os.environ else Console(width=PIPE_WIDTH))
     except (NoRecordError, OSError) as error:
         print(f"rackready: {error}", file=sys.stderr)

@@ -1,6 +1,6 @@
 # Copyright: (c) 2026, rackready contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Reads records and renders them: a table for a fleet, a page (Markdown) for one host, JUnit XML for machines.
+"""Reads records and renders them: an overview of a fleet, a page (Markdown) for one host, JUnit XML for machines.
 
 Records are read as they are, of any age: what one does not have is shown as a dash. Their shape is
 plugins/plugin_utils/schemas/record.schema.json of the collection.
@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import json
 import re
+import textwrap
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 from xml.etree import ElementTree
 
-from rich.table import Table
+from rich.console import Console
 from rich.text import Text
 
 Record: TypeAlias = Mapping[str, Any]
@@ -34,31 +35,52 @@ COLOURS = {
     "unreachable": "red",
 }
 GOOD = frozenset({"accepted", "simulated", "converged", "planned"})
+MEANING = {
+    "accepted": "every required check passed on the GPUs",
+    "simulated": "every required check passed on a simulated host, whose CPU did the arithmetic; no GPU was tested",
+    "converged": "installed as planned, not tested yet",
+    "planned": "there is something to do, and nothing was changed",
+    "incomplete": "a required check could not run, so nothing is proved",
+    "interrupted": "the run was stopped before the host was done",
+    "refused": "the plan or the preflight said no before anything was changed",
+    "rejected": "a required check failed: the host must not be used",
+    "failed": "a step failed, or the host is not as planned at the end",
+    "unreachable": "there was no connection to the host",
+}
 SCHEMA = 1
 NONE = "-"
-# A table is for finding the host to look at; its page has the whole sentence.
-REASON_WIDTH = 120
+# An overview is for finding the host to look at; its page has the whole sentence.
+REASON_WIDTH = 300
+GPUS_WIDTH = 16
+GAP = "  "
+
+
+class Found(NamedTuple):
+    """A record and the file that it was read from."""
+
+    record: Record
+    path: Path
 
 
 class NoRecordError(Exception):
     """There is nothing to show; the text says where it was looked for."""
 
 
-def newest_records(directory: Path, hosts: Sequence[str] = ()) -> tuple[list[Record], list[str]]:
+def newest_records(directory: Path, hosts: Sequence[str] = ()) -> tuple[list[Found], list[str]]:
     """The newest readable record a host, sorted by host, and a sentence for each host that has none or whose newest is damaged.
 
     Raises NoRecordError when the directory holds no record at all.
     """
     folders = sorted(path for path in directory.iterdir() if path.is_dir()) if directory.is_dir() else []
-    found: dict[str, Record] = {}
+    found: dict[str, Found] = {}
     problems: list[str] = []
     for folder in folders:
-        record, problem = _newest(folder)
-        name = str(record["host"]) if record else folder.name
+        newest, problem = _newest(folder)
+        name = str(newest.record["host"]) if newest else folder.name
         if hosts and name not in hosts:
             continue
-        if record:
-            found[name] = record
+        if newest:
+            found[name] = newest
         if problem:
             problems.append(f"{name}: {problem}")
     missing = [host for host in hosts if host not in found and not any(problem.startswith(f"{host}: ") for problem in problems)]
@@ -68,16 +90,24 @@ def newest_records(directory: Path, hosts: Sequence[str] = ()) -> tuple[list[Rec
     return [found[name] for name in sorted(found)], problems
 
 
-def _newest(folder: Path) -> tuple[Record | None, str | None]:
-    record = _read(folder / "latest.json")
+def _newest(folder: Path) -> tuple[Found | None, str | None]:
+    latest = folder / "latest.json"
+    record = _read(latest)
     if record:
-        return record, None
+        return Found(record, _lasting(folder, record) or latest), None
     # A killed run or a copy that stopped half-way: the others are whole or not there.
-    others = [record for path in folder.glob("*.json") if path.name != "latest.json" and (record := _read(path))]
+    others = [Found(record, path) for path in folder.glob("*.json") if path != latest and (record := _read(path))]
     if not others:
         return None, f"no readable record in {folder}"
-    newest = max(others, key=lambda other: str(other.get("finished_at")))
-    return newest, f"{folder / 'latest.json'} is missing or damaged; shown is the record of {newest.get('finished_at')}"
+    newest = max(others, key=lambda other: str(other.record.get("finished_at")))
+    return newest, f"{latest} is missing or damaged; shown is the record of {newest.record.get('finished_at')}"
+
+
+def _lasting(folder: Path, record: Record) -> Path | None:
+    """The file of this record that later runs leave alone, which latest.json is not."""
+    started = str(record.get("run_id")).partition("-")[0]
+    candidates = sorted(folder.glob(f"{started}*.json")) if started.isalnum() else []
+    return next((path for path in candidates if (_read(path) or {}).get("run_id") == record.get("run_id")), None)
 
 
 def _read(path: Path) -> Record | None:
@@ -120,7 +150,7 @@ def gpus_of(record: Record) -> str:
     if names:
         return ", ".join(f"{count}x {name}" for name, count in sorted(names.items()))
     seen = dig(record, "facts", "gpus")
-    return str(len(seen)) if isinstance(seen, list) else NONE
+    return f"{len(seen)} on the PCI bus" if isinstance(seen, list) else NONE
 
 
 def image_of(record: Record) -> str:
@@ -133,42 +163,63 @@ def tier_of(record: Record) -> str:
     return str(dig(last_plan(record), "areas", "smoke_test", "desired", "tier") or dig(record, "stamp", "tier") or NONE)
 
 
-def table(records: Iterable[Record]) -> Table:
-    """One row a host; long names and reasons are shortened."""
-    shown = Table(show_edge=False, pad_edge=False)
-    for column in ("host", "outcome", "release", "driver", "GPUs", "image", "tier", "time (UTC)", "reason"):
-        shown.add_column(column, overflow="fold", no_wrap=column in ("host", "outcome"))
-    for record in records:
-        outcome = str(record.get("outcome"))
-        cells = (
-            str(record.get("release") or NONE),
-            driver_of(record),
-            gpus_of(record).replace("NVIDIA ", ""),
-            image_of(record).rpartition("/")[2],
-            tier_of(record),
-            str(record.get("finished_at") or NONE)[:16].replace("T", " "),
-            _shortened(str(record.get("reason") or NONE)),
-        )
-        # Text, not str: a reason with brackets is no markup.
-        shown.add_row(Text(str(record["host"])), Text(outcome, style=COLOURS.get(outcome, "")), *(Text(cell) for cell in cells))
-    return shown
+def overview(found: Sequence[Found], console: Console) -> None:
+    """Prints one line a host with the reason, the remedy and the record's path under it, then what the outcomes mean. Fits the console's width."""
+    columns = [_columns(entry.record) for entry in found]
+    header = ("host", "outcome", "release", "time (UTC)", "GPUs")
+    widths = [max(len(cell) for cell in column) for column in zip(header, *columns, strict=True)][:4]
+    left = console.width - sum(widths) - len(GAP) * len(widths)
+    console.print(Text(_row(header, widths), style="bold"))
+    for entry, cells in zip(found, columns, strict=True):
+        record, outcome = entry.record, cells[1]
+        line = Text(_row((*cells[:4], _cut(cells[4], max(GPUS_WIDTH, left))), widths))
+        line.stylize(COLOURS.get(outcome, ""), widths[0] + len(GAP), widths[0] + len(GAP) + len(outcome))
+        console.print(line)
+        for name, text in (("why", record.get("reason")), ("do now", record.get("remedy"))):
+            if text:
+                for part in _detail(name, str(text), console.width):
+                    console.print(part)
+        # Never wrapped: a path is for copying.
+        console.print(Text(f"  {'record':6}  {entry.path}"), no_wrap=True, overflow="ignore", crop=False, soft_wrap=True)
+    console.print()
+    for outcome in dict.fromkeys(cells[1] for cells in columns):
+        console.print(Text.assemble((outcome, COLOURS.get(outcome, "")), f": {MEANING.get(outcome, 'not known to this version')}"))
+    console.print(Text(f"All about one host: rackready report {found[0].record['host']}"))
 
 
-def _shortened(text: str) -> str:
-    return text if len(text) <= REASON_WIDTH else text[: REASON_WIDTH - 1] + "…"
+def _columns(record: Record) -> tuple[str, str, str, str, str]:
+    time = str(record.get("finished_at") or NONE)[:16].replace("T", " ")
+    return str(record["host"]), str(record.get("outcome")), str(record.get("release") or NONE), time, gpus_of(record).replace("NVIDIA ", "")
+
+
+def _row(cells: Sequence[str], widths: Sequence[int]) -> str:
+    return GAP.join([*(cell.ljust(width) for cell, width in zip(cells, widths, strict=False)), cells[-1]])
+
+
+def _detail(name: str, text: str, width: int) -> Iterable[Text]:
+    """A sentence under its host; the lines that it goes on in are indented as it is. Text, not str: a reason with brackets is no markup."""
+    parts = textwrap.wrap(_cut(" ".join(text.split()), REASON_WIDTH), max(20, width - 10), break_on_hyphens=False)
+    return [Text(f"  {name if number == 0 else '':6}  {part}") for number, part in enumerate(parts)]
+
+
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else text[: width - 1] + "…"
 
 
 # --- The page ---
 
 
-def page(record: Record) -> str:
-    """The record of one host for people, in Markdown."""
-    parts = [_head(record), _installed(record), _changed(record), _checks(record), _not_exercised(record), _still_to_do(record)]
+def page(record: Record, path: Path | None = None) -> str:
+    """The record of one host for people, in Markdown. ``path``: where it lies."""
+    parts = [_head(record, path), _installed(record), _changed(record), _checks(record), _not_exercised(record), _still_to_do(record)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _head(record: Record) -> str:
-    lines = [f"# {_escape(record['host'])}: {record.get('outcome')}"]
+def _head(record: Record, path: Path | None) -> str:
+    outcome = str(record.get("outcome"))
+    lines = [f"# {_escape(record['host'])}: {outcome}"]
+    if outcome in MEANING:
+        lines.append(f"{outcome.capitalize()}: {MEANING[outcome]}.")
     if record.get("reason"):
         lines.append(_escape(record["reason"]))
     if record.get("remedy"):
@@ -178,6 +229,7 @@ def _head(record: Record) -> str:
         ("Playbook", f"{record.get('playbook')}{' (check mode)' if record.get('check_mode') else ''}"),
         ("Time", f"{record.get('started_at')} to {record.get('finished_at')}"),
         ("Run", record.get("run_id")),
+        ("Record", path),
         ("Made by", f"rackready {dig(record, 'versions', 'rackready')}, ansible-core {dig(record, 'versions', 'ansible')}"),
     )
     return "\n\n".join([*lines, _markdown_table(("", ""), rows)])

@@ -13,7 +13,7 @@ import jsonschema
 import pytest
 
 from rackready.cli import main
-from rackready.report import COLOURS, GOOD, NoRecordError, junit, newest_records, page
+from rackready.report import COLOURS, GOOD, MEANING, NoRecordError, junit, newest_records, page
 
 ROOT = Path(__file__).resolve().parents[3]
 SCHEMA = json.loads((ROOT / "plugins/plugin_utils/schemas/record.schema.json").read_text(encoding="utf-8"))
@@ -96,24 +96,74 @@ def test_exit_status(tmp_path: Path, capsys: pytest.CaptureFixture[str], outcome
     capsys.readouterr()
 
 
-def test_table(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def shown(capsys: pytest.CaptureFixture[str]) -> list[str]:
+    return [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+
+
+def test_overview(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("COLUMNS", raising=False)
-    write(tmp_path, record("h100-01"), record("h100-02", "rejected", reason="gpu_count: 7 of 8 [GPU 3 is missing]"))
+    write(tmp_path, record("h100-01"), record("h100-02", "rejected", reason="gpu_count: 7 of 8 [GPU 3 is missing]", remedy="Reseat it."))
     assert main(["report", "--records", str(tmp_path)]) == 1
-    lines = capsys.readouterr().out.splitlines()
-    row = " ".join(lines[2].replace("│", " ").split())
-    assert row == "h100-01 accepted 2026.11-longterm 580.178.04 8x H100 80GB HBM3 pytorch:26.07-py3 quick 2026-12-01 04:25 -"
-    assert "gpu_count: 7 of 8 [GPU 3 is missing]" in lines[3]
+    assert shown(capsys) == [
+        "host     outcome   release           time (UTC)        GPUs",
+        "h100-01  accepted  2026.11-longterm  2026-12-01 04:25  8x H100 80GB HBM3",
+        f"  record  {tmp_path}/h100-01/20261201T040506Z.json",
+        "h100-02  rejected  2026.11-longterm  2026-12-01 04:25  8x H100 80GB HBM3",
+        "  why     gpu_count: 7 of 8 [GPU 3 is missing]",
+        "  do now  Reseat it.",
+        f"  record  {tmp_path}/h100-02/20261201T040506Z.json",
+        "",
+        "accepted: every required check passed on the GPUs",
+        "rejected: a required check failed: the host must not be used",
+        "All about one host: rackready report h100-01",
+    ]
+
+
+@pytest.mark.parametrize("outcome", SCHEMA["properties"]["outcome"]["enum"])
+def test_a_hundred_columns_are_enough(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, outcome: str) -> None:
+    """Into a pipe or a file too, with long names, boards of mixed cards and long sentences. Only a path may be longer: it is for copying."""
+    monkeypatch.delenv("COLUMNS", raising=False)
+    mixed = {"nvidia_smi": {"gpus": [{"name": f"NVIDIA H100 80GB HBM3 number {number}"} for number in range(8)]}}
+    write(tmp_path, record("gpu-node-17.cluster.example", outcome, reason="word " * 200, remedy="do " * 80, facts=mixed))
+    main(["report", "--records", str(tmp_path)])
+    lines = shown(capsys)
+    assert max(len(line) for line in lines if not line.startswith("  record")) <= 100
+    [row] = [line for line in lines if line.startswith("gpu-node-17.cluster.example")]
+    assert row.endswith("…")
+    assert f"  record  {tmp_path}/gpu-node-17.cluster.example/20261201T040506Z.json" in lines
 
 
 @pytest.mark.parametrize("columns", [60, 80, 120])
-def test_narrow_terminals_lose_nothing_of_a_reason(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
+def test_narrow_terminals_lose_nothing_of_a_reason_or_a_path(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, columns: int
+) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
-    reason = "no route to the host (10.0.0.1)"
+    reason = "no route to the host (10.0.0.1) through the gateway of the management network, which answers"
     write(tmp_path, record("h100-01", "unreachable", reason=reason))
     assert main(["report", "--records", str(tmp_path)]) == 1
-    shown = "".join(line.rpartition("│")[2].strip() for line in capsys.readouterr().out.splitlines() if "│" in line)
-    assert shown.replace(" ", "") == reason.replace(" ", "")
+    lines = shown(capsys)
+    first = next(number for number, line in enumerate(lines) if line.startswith("  why"))
+    last = next(number for number, line in enumerate(lines) if line.startswith("  record"))
+    assert " ".join(line[10:] for line in lines[first:last]) == reason
+    assert lines[last] == f"  record  {tmp_path}/h100-01/20261201T040506Z.json"
+
+
+def test_the_path_is_that_of_a_file_that_stays(tmp_path: Path) -> None:
+    """latest.json is another run's tomorrow. Two runs of one second have a file each."""
+    other = record("h100-01", run_id="20261201T040506Z-ffffffff")
+    write(tmp_path, record("h100-01"))
+    folder = tmp_path / "h100-01"
+    for name in ("20261201T040506Z-2.json", "latest.json"):
+        (folder / name).write_text(json.dumps(other), encoding="utf-8")
+    [found], problems = newest_records(tmp_path)
+    assert (found.path, found.record, problems) == (folder / "20261201T040506Z-2.json", other, [])
+    (folder / "20261201T040506Z-2.json").unlink()
+    [found], _ = newest_records(tmp_path)
+    assert found.path == folder / "latest.json"
+
+
+def test_every_outcome_is_explained() -> None:
+    assert set(MEANING) == set(SCHEMA["properties"]["outcome"]["enum"])
 
 
 def test_host_without_facts_or_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
