@@ -36,6 +36,42 @@ options:
     description: Whether the task fails when the host is not as planned (its smoke test aside). For the end of a run.
     type: bool
     default: false
+notes:
+  - The variables of the collection are set in the inventory. All are optional. Names that begin like them and are not among
+    them are refused.
+  - 'C(gpu_stack_release) - The stack release: a file of the catalog''s releases/ (text; default V(2026.11-longterm)).'
+  - C(gpu_expected) - The GPUs that the host must have; without it any are taken (mapping of V(model), V(count)).
+  - 'C(mig_layout) - "off", or a list of {gpus, instances}: gpus is all, a model, or a list of indices, UUIDs or PCI bus ids;
+    instances is profiles to numbers of them (default V(off)).'
+  - C(gpu_tenants) - Tenants of the host; nothing uses them yet (list; default V([])).
+  - C(nvidia_driver_branch) - Another driver branch than the release's (whole number or text).
+  - C(nvidia_driver_version) - One exact driver version (text).
+  - C(nvidia_driver_flavour) - Kernel modules, instead of those that fit the GPUs best (one of V(open), V(proprietary)).
+  - C(nvidia_driver_kernel_change_ok) - Another kernel may be installed; no effect yet, kernels are never changed (true or false;
+    default V(false)).
+  - C(nvidia_driver_reboot_ok) - The host may be rebooted; no effect yet, hosts are never rebooted (true or false; default V(false)).
+  - C(nvidia_driver_drain) - Workloads may be drained; no effect yet, workloads are never touched (true or false; default V(false)).
+  - C(nvidia_container_toolkit_version) - Another toolkit version than the release's (text).
+  - C(docker_source) - Docker's packages or the distribution's (one of V(docker), V(distribution)).
+  - C(docker_daemon_options) - Merged into daemon.json (mapping; default V({})).
+  - C(pytorch_image_ref) - A full image reference with a tag or digest (text).
+  - 'C(pytorch_image_trust) - What makes an image trusted: its digest in the lock (one of V(digest); default V(digest)).'
+  - C(smoke_test_tier) - How much is tested; all do the same yet (one of V(quick), V(accept), V(burn); default V(quick)).
+  - C(smoke_test_backend) - cuda, or cpu on simulated hosts (one of V(cuda), V(cpu); default V(cuda)).
+  - C(smoke_test_ulimits) - Limits of the test container, as docker run --ulimit takes them (list; default V(["memlock=-1",
+    "stack=67108864", "nofile=65536:65536"])).
+  - C(smoke_test_env) - Environment of the test container (mapping; default V({})).
+  - C(smoke_test_degraded) - Whether a degraded check rejects the host (one of V(accept), V(reject); default V(accept)).
+  - C(smoke_test_force) - Test also a host whose stamp matches; playbooks/verify.yml reads it (true or false).
+  - 'C(rackready_mirror) - Base addresses of mirrors: repository names to addresses, registries to registries. A login does
+    not belong there (mapping of V(packages), V(images); default V({})).'
+  - C(rackready_bundle) - Path of an offline bundle; no effect yet (text).
+  - C(rackready_records_dir) - Directory on the controller where records are written, instead of records/ of the project (text).
+  - C(rackready_pin_for) - Which distributions and architectures pin.yml asks for when no host's facts are known (list; default
+    V(["debian-13/x86_64"])).
+  - C(rackready_ca_path) - PEM file of certificate authorities that pin.yml trusts on the controller, instead of the system's
+    (text).
+  - C(rackready_lock) - Written by playbooks/pin.yml (mapping).
 seealso:
   - module: rackready.gpu.gpu_host_facts
   - module: rackready.gpu.stack_sources
