@@ -24,7 +24,9 @@ def collect(task_vars: Mapping[str, Any], template: Callable[[Any], Any]) -> dic
     for name in filter(request.is_ours, map(str, task_vars)):
         try:
             found[name] = plain(template(task_vars[name]))
-        except (AnsibleError, ValueError, RecursionError) as error:
+        except ValueError as error:
+            mistakes.append(f"{name} cannot be used ({_words(error)}): correct it.")
+        except (AnsibleError, RecursionError) as error:
             mistakes.append(
                 f"{name} cannot be used ({_words(error)}): correct it; where it refers to another variable, define that, "
                 "and where {{ }} is meant as it is written, mark the text with !unsafe."
@@ -59,4 +61,4 @@ def plain(value: Any, levels: int = LEVELS) -> Any:
         return value.isoformat()
     if value is None:
         return None
-    raise ValueError(f"it holds a {type(value).__name__}, which has no place there")
+    raise ValueError("it holds something that is neither text nor a number, list or mapping")

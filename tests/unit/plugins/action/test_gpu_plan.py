@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 from pathlib import Path
 from typing import Any
@@ -83,6 +84,52 @@ def test_variables_that_are_wrong_fail_with_all_sentences_and_a_plan_that_says_s
     plan = result["planned"]["ansible_facts"]["gpu_plan"]
     assert len(plan["refusals"]) == 2
     assert plan["areas"] == {}
+
+
+# A variable that cannot be used, and words of the sentence about it.
+BAD: dict[str, tuple[str, Any, str]] = {
+    "template of somebody else": ("docker_daemon_options", {"log-opts": {"tag": "{{.Name}}"}}, "!unsafe"),
+    "undefined": ("pytorch_image_ref", "{{ nobody.defined.this }}", "'nobody' is undefined"),
+    "undefined inside": ("mig_layout", [{"gpus": "all", "instances": {"1g.10gb": "{{ how_many }}"}}], "'how_many' is undefined"),
+    "undefined attribute": ("smoke_test_env", {"A": "{{ inventory_hostname.x.y }}"}, "cannot be used"),
+    "refers to itself": ("gpu_stack_release", "{{ gpu_stack_release }}", "cannot be used"),
+    "filter that fails": ("gpu_expected", {"model": "h100-sxm5-80gb", "count": "{{ 1 / 0 }}"}, "cannot be used"),
+    "filter that is unknown": ("smoke_test_tier", "{{ 'quick' | no_such_filter }}", "no_such_filter"),
+    "lookup that fails": ("rackready_mirror", {"images": "{{ lookup('ansible.builtin.file', '/nonexistent') }}"}, "cannot be used"),
+    "too deep": ("docker_daemon_options", "{{ ('{\"a\":' * 200 + '1' + '}' * 200) | from_json }}", "nested more than 50 levels deep"),
+    "much too deep": ("docker_daemon_options", "{{ ('[' * 100000) | from_json }}", "cannot be used"),
+    "no number": ("docker_daemon_options", {"shutdown-timeout": float("nan")}, "nan is no number"),
+    "bytes": ("docker_daemon_options", {"tlscert": b"\xff\x00"}, "cannot be used"),
+    "date": ("nvidia_driver_version", datetime.date(2026, 12, 1), 'is "2026-12-01", but does not look like a driver version'),
+    "date in a mapping": ("gpu_expected", {"model": datetime.date(2026, 12, 1), "count": 8}, 'gpu_expected.model is "2026-12-01"'),
+    "count with a point": ("mig_layout", [{"gpus": "all", "instances": {"1g.10gb": 1.0}}], "1g.10gb is 1.0, but must be a whole number"),
+    "expected with a point": ("gpu_expected", {"model": "h100-sxm5-80gb", "count": 8.0}, "must be a whole number"),
+    "null": ("gpu_stack_release", None, "gpu_stack_release is null, but must be text"),
+}
+
+
+def test_whatever_is_wrong_with_a_variable_is_a_refusal_that_names_host_and_variable(tmp_path: Path) -> None:
+    facts = facts_file(tmp_path, "bare", facts_for())
+    hosts = {f"bad-{number:02d}": {"facts_file": facts, name: value} for number, (name, value, _words) in enumerate(BAD.values())}
+    done = run(tmp_path, {"vars": {**LOCAL, "rackready_lock": plans.lock()}, "hosts": hosts}, playbook(tmp_path))
+    for (kind, (name, _value, words)), host in zip(BAD.items(), hosts, strict=True):
+        planned = done.results[host]["planned"]
+        assert planned["failed"], kind
+        refusals = planned["ansible_facts"]["gpu_plan"]["refusals"]
+        assert len(refusals) == 1, (kind, refusals)
+        assert refusals[0].startswith(name), (kind, refusals)
+        assert words in refusals[0], (kind, refusals)
+        assert planned["msg"] == f"{host}: {refusals[0]}", kind
+        assert refusals[0].endswith("."), kind
+        assert "\n" not in refusals[0], kind
+
+
+def test_a_date_and_an_unsafe_text_arrive_as_they_are_written(tmp_path: Path) -> None:
+    options = {"labels": [datetime.date(2026, 12, 1)], "log-opts": {"tag": "{{ '{{.Name}}' }}"}}
+    hosts = {"h100-01": {"facts_file": facts_file(tmp_path, "bare", facts_for()), "docker_daemon_options": options}}
+    done = run(tmp_path, {"vars": {**LOCAL, "rackready_lock": plans.lock()}, "hosts": hosts}, playbook(tmp_path))
+    merged = done.results["h100-01"]["fact"]["areas"]["docker"]["desired"]["daemon_json"]
+    assert (merged["labels"], merged["log-opts"]) == (["2026-12-01"], {"tag": "{{.Name}}"})
 
 
 def test_without_facts_it_says_what_to_run(fleet: Run) -> None:

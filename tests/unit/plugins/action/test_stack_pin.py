@@ -55,6 +55,15 @@ def fleet(tmp_path: Path) -> Iterator[Fleet]:
         yield Fleet(site, tmp_path, {"rackready_mirror": mirror, "rackready_ca_path": str(authority)}, image)
 
 
+def test_variables_that_cannot_be_used_are_told_with_their_host(fleet: Fleet) -> None:
+    done = fleet.pin(pytorch_image_ref="{{ nobody.defined.this }}")
+    assert done.returncode != 0
+    words = " ".join(done.output.split())
+    for host in ("h100-01", "h100-02"):
+        assert f"{host}: pytorch_image_ref cannot be used ('nobody' is undefined): correct it" in words
+    assert not fleet.lock.exists()
+
+
 def test_the_lock_is_written_and_then_left_alone(fleet: Fleet) -> None:
     first = fleet.pin()
     assert first.returncode == 0, first.output
