@@ -15,6 +15,10 @@ from .errors import LabError
 from .names import CONTAINERS, LABEL
 
 
+# How engines say that they lack the capability themselves: Docker 20.10 to 25, and 26 and later.
+NOT_ALLOWED = ("operation not permitted", "invalid capadd")
+
+
 @dataclass(frozen=True)
 class EngineKind:
     """What decides how a host with its own systemd can be started."""
@@ -81,6 +85,6 @@ class Engine:
         """Asked, not guessed: the engine's own cgroup version, and whether a container with CAP_SYS_RESOURCE starts."""
         version = self.run("info", "--format", "{{.CgroupVersion}}").strip()
         trial = self.attempt("run", "--rm", "--network=none", f"--label={LABEL}=tool", "--cap-add=SYS_RESOURCE", image, "true")
-        if trial.returncode != 0 and "operation not permitted" not in trial.stderr.lower():
+        if trial.returncode != 0 and not any(words in trial.stderr.lower() for words in NOT_ALLOWED):
             raise LabError(f"a container of {image} does not start: {trial.stderr.strip()}")
         return EngineKind(cgroup_version=2 if version == "2" else 1, sys_resource=trial.returncode == 0)
