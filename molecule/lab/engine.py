@@ -14,7 +14,6 @@ from typing import IO, Any
 from .errors import LabError
 from .names import CONTAINERS, LABEL
 
-
 # How engines say that they lack the capability themselves: Docker 20.10 to 25, and 26 and later.
 NOT_ALLOWED = ("operation not permitted", "invalid capadd")
 

@@ -2,10 +2,11 @@
 # Copyright: (c) 2026, rackready contributors
 from __future__ import annotations
 
+import json
+import subprocess
 from pathlib import Path
 
 import pytest
-import yaml
 from lab import distribution, fleet
 from lab.errors import LabError
 from lab.paths import Layout
@@ -27,8 +28,8 @@ def test_every_fleet_in_the_tree_can_be_built(path: Path) -> None:
 
 
 def test_the_inventory_of_the_lab_reaches_the_default_fleet() -> None:
-    inventory = yaml.safe_load((LAYOUT.checkout / "inventory/lab/hosts.yml").read_text())
-    addresses = {name: host["ansible_host"] for group in inventory["all"]["children"].values() for name, host in group["hosts"].items()}
+    listed = subprocess.run(["ansible-inventory", "-i", "inventory/lab", "--list"], cwd=LAYOUT.checkout, capture_output=True, check=True)
+    addresses = {name: variables["ansible_host"] for name, variables in json.loads(listed.stdout)["_meta"]["hostvars"].items()}
     for host in fleet.load(LAYOUT.fleets, fleet.DEFAULT, KNOWN):
         assert addresses[host.name] == host.address
 
