@@ -16,12 +16,12 @@ description:
     versions and digests.
   - Checks sizes and SHA-256 of indexes and manifests. It does not check the signature of a repository, which apt does before it installs.
   - Collects all problems before it fails.
+  - Uses the proxy that C(http_proxy), C(https_proxy) and C(no_proxy) name in its environment, not the one of apt or of the container engine. Set them with
+    the keyword C(environment) where a host reaches its sources only through a proxy.
 author:
   - rackready contributors
 extends_documentation_fragment:
   - rackready.gpu.attributes.read_only
-  - Uses the proxy that C(http_proxy), C(https_proxy) and C(no_proxy) name in its environment, not the one of apt or of the container engine. Set them with
-    the keyword C(environment) where a host reaches its sources only through a proxy.
 options:
   host:
     description: Name of the host for the sentences about problems, usually C(inventory_hostname). Without it the host's own name is used.
