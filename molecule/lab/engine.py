@@ -14,8 +14,10 @@ from typing import IO, Any
 from .errors import LabError
 from .names import CONTAINERS, LABEL
 
-# How engines say that they lack the capability themselves: Docker 20.10 to 25, and 26 and later.
-NOT_ALLOWED = ("operation not permitted", "invalid capadd")
+# How engines say that they lack the capability themselves. Docker 20.10 has to be told to leave it out of ALL; Docker 26 knows by itself, and
+# refuses to drop what it does not have.
+NOT_PERMITTED = "operation not permitted"
+NOT_AVAILABLE = "invalid capadd"
 
 
 @dataclass(frozen=True)
@@ -23,7 +25,7 @@ class EngineKind:
     """What decides how a host with its own systemd can be started."""
 
     cgroup_version: int
-    sys_resource: bool  # whether the engine may hand out CAP_SYS_RESOURCE
+    drop_sys_resource: bool  # whether a host must go without CAP_SYS_RESOURCE, and must be told so
 
 
 class Engine:
@@ -84,6 +86,7 @@ class Engine:
         """Asked, not guessed: the engine's own cgroup version, and whether a container with CAP_SYS_RESOURCE starts."""
         version = self.run("info", "--format", "{{.CgroupVersion}}").strip()
         trial = self.attempt("run", "--rm", "--network=none", f"--label={LABEL}=tool", "--cap-add=SYS_RESOURCE", image, "true")
-        if trial.returncode != 0 and not any(words in trial.stderr.lower() for words in NOT_ALLOWED):
+        said = trial.stderr.lower()
+        if trial.returncode != 0 and NOT_PERMITTED not in said and NOT_AVAILABLE not in said:
             raise LabError(f"a container of {image} does not start: {trial.stderr.strip()}")
-        return EngineKind(cgroup_version=2 if version == "2" else 1, sys_resource=trial.returncode == 0)
+        return EngineKind(cgroup_version=2 if version == "2" else 1, drop_sys_resource=trial.returncode != 0 and NOT_PERMITTED in said)

@@ -26,7 +26,7 @@ def start_options(kind: EngineKind) -> list[str]:
     All capabilities but three, instead of --privileged: devices and the writable /proc/sys of the machine stay out of the host, and it can
     neither load modules into the machine's kernel nor set its clock. CAP_SYS_RESOURCE is left out where the engine itself lacks it.
     """
-    dropped = ["SYS_MODULE", "SYS_TIME"] + ([] if kind.sys_resource else ["SYS_RESOURCE"])
+    dropped = ["SYS_MODULE", "SYS_TIME"] + (["SYS_RESOURCE"] if kind.drop_sys_resource else [])
     options = [
         *["--cap-add=ALL", *[f"--cap-drop={capability}" for capability in dropped]],
         *["--security-opt=seccomp=unconfined", "--security-opt=apparmor=unconfined", "--security-opt=label=disable"],

@@ -19,12 +19,12 @@ HOST = Host("h100-01", "172.30.86.11", "debian-13", {"board": "hgx-h100-8"})
 
 
 @pytest.mark.parametrize("version", [1, 2])
-@pytest.mark.parametrize("sys_resource", [True, False])
-def test_a_host_can_never_touch_the_machine_s_kernel_or_devices(version: int, sys_resource: bool) -> None:
-    options = start_options(EngineKind(version, sys_resource))
+@pytest.mark.parametrize("drop", [True, False])
+def test_a_host_can_never_touch_the_machine_s_kernel_or_devices(version: int, drop: bool) -> None:
+    options = start_options(EngineKind(version, drop))
     assert "--privileged" not in options
     assert {"--cap-drop=SYS_MODULE", "--cap-drop=SYS_TIME"} <= set(options)
-    assert ("--cap-drop=SYS_RESOURCE" in options) == (not sys_resource)
+    assert ("--cap-drop=SYS_RESOURCE" in options) == drop
 
 
 def test_systemd_gets_the_cgroups_that_the_engine_has() -> None:
@@ -71,8 +71,8 @@ def test_somebody_else_s_network_of_that_name_is_left_alone() -> None:
 @pytest.mark.parametrize(
     ("status", "stderr", "expected"),
     [
-        (0, "", True),
-        (125, "unable to apply caps: operation not permitted", False),  # Docker 20.10
+        (0, "", False),
+        (125, "unable to apply caps: operation not permitted", True),  # Docker 20.10
         (125, 'invalid CapAdd: capability not supported by your kernel or not available in the current environment: "CAP_SYS_RESOURCE"', False),  # 26.1
     ],
 )
