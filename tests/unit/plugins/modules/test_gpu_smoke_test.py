@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
+from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.testing import patch_module_args
 from ansible_collections.rackready.gpu.plugins.module_utils import smoke_test, stamp
 from ansible_collections.rackready.gpu.plugins.module_utils.units import UnitsError
@@ -113,7 +114,7 @@ def test_a_test_that_broke_off_tells_the_stamp_that_is_there_now(monkeypatch: py
 def test_a_tier_without_checks_of_its_own_says_so(monkeypatch: pytest.MonkeyPatch, asked: list[smoke_test.Request], capsys: pytest.CaptureFixture[str]) -> None:
     # In a process that has loaded controller code too, Ansible shows a warning instead of returning it.
     warnings: list[str] = []
-    monkeypatch.setattr(gpu_smoke_test.AnsibleModule, "warn", lambda self, warning: warnings.append(warning))
+    monkeypatch.setattr(AnsibleModule, "warn", lambda self, warning: warnings.append(warning))
     call(capsys, {**ARGUMENTS, "tier": "burn"})
     assert "tier burn has no checks of its own yet" in "".join(warnings)
     assert asked[0].tier == "burn"
