@@ -8,7 +8,8 @@ name: record
 type: aggregate
 short_description: Write one JSON record a host and run
 version_added: 0.1.0
-author: rackready contributors
+author:
+  - rackready contributors (@rackready)
 requirements:
   - Enable it in the configuration (C(callbacks_enabled = rackready.gpu.record)).
 description:

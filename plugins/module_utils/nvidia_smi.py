@@ -70,14 +70,13 @@ class Query:
         if complaint is not None:  # what it wrote before it failed is kept
             facts.update(state="failed" if result.problem is None else "hung", error=complaint)
         elif facts["state"] == "ok" and any(gpu["mig"]["current"] == "enabled" for gpu in facts["gpus"]):
-            facts.update(self._with_instances(result.stdout, self._timeout - result.seconds))
+            facts.update(self._with_instances(self._tool, result.stdout, self._timeout - result.seconds))
         return facts
 
-    def _with_instances(self, query: bytes, left: float) -> dict[str, Any]:
-        assert self._tool is not None
+    def _with_instances(self, tool: str, query: bytes, left: float) -> dict[str, Any]:
         texts = []
         failure: dict[str, Any] = {}
-        asked = [(arguments, self._commands.start([self._tool, *arguments], max(left, 1.0))) for arguments in (["-L"], ["mig", "-lgi"])]
+        asked = [(arguments, self._commands.start([tool, *arguments], max(left, 1.0))) for arguments in (["-L"], ["mig", "-lgi"])]
         for arguments, child in asked:
             result = child.finish()
             # An enabled GPU without instances is an answer, whatever the exit status says.

@@ -470,7 +470,7 @@ def _lacks_evidence(name: str, value: Any, container: Container) -> str | None:
         rounds = 2 * len(VECTORS[container.backend]) * REDUCE_ROUNDS
         wanted: dict[str, Any] = {"world": container.ranks, "rounds": rounds, "elements": 2 * sum(VECTORS[container.backend]) * REDUCE_ROUNDS}
     else:
-        rows, _, columns = SHAPES[container.backend]
+        rows, _inner, columns = SHAPES[container.backend]
         wanted = {"shape": list(SHAPES[container.backend]), "elements": rows * columns, "repeats": REPEATS[container.backend]}
     wanted.update(wrong=0, nan=0, inf=0)
     for key, amount in wanted.items():

@@ -320,7 +320,7 @@ def matmul_exact(torch: Any, dtype: str, backend: str, device: str) -> tuple[str
     value["repeats"] = 1
     if value["wrong"]:
         return "fail", "{wrong} of {elements} elements are wrong ({nan} NaN, {inf} Inf), the first: {first_wrong}".format(**value), value
-    for _ in range(REPEATS[backend] - 1):
+    for _repeat in range(REPEATS[backend] - 1):
         again = multiply()
         value["repeats"] += 1
         if not torch.equal(again, first):
@@ -341,7 +341,7 @@ def all_reduce_exact(torch: Any, backend: str, device: str, rank: int, world: in
     for size in VECTORS[backend]:
         # Two different inputs that take turns, so that a sum of the round before is no right answer. Of the others' terms only the sum is kept.
         terms = [reduce_term(torch, size, rank, turn) for turn in range(2)]
-        truths = [torch.zeros(size, dtype=torch.int64) for _ in range(2)]
+        truths = [torch.zeros(size, dtype=torch.int64) for _turn in range(2)]
         for turn in range(2):
             for other in range(world):
                 truths[turn] += reduce_term(torch, size, other, turn)
@@ -444,7 +444,7 @@ class Rank:
         started = time.monotonic()
         try:
             patience = timedelta(seconds=self.options.limit)
-            store, _, _ = next(dist.rendezvous("env://", timeout=patience))
+            store, _rank, _world = next(dist.rendezvous("env://", timeout=patience))
             store.set(f"rackready/ready/{self.rank}", self.not_ready or "ready")
             for rank in range(self.world):
                 said = store.get(f"rackready/ready/{rank}").decode()

@@ -111,7 +111,7 @@ def remove_leftovers(run: Run, engine: str = "docker") -> tuple[list[str], str |
         return [], f"{engine} ps: {err.strip() or f'exit status {code}'}"
     found = out.split()
     if found:
-        code, _, err = run([engine, "rm", "--force", *found], 30)
+        code, _out, err = run([engine, "rm", "--force", *found], 30)
         if code != 0:
             return found, f"{engine} rm --force {' '.join(i[:12] for i in found)}: {err.strip() or f'exit status {code}'}"
     return found, None
@@ -221,7 +221,7 @@ def _read_until(child: subprocess.Popen[bytes], pipes: dict[Any, _Lines], deadli
                 return True
             if ended_at is None and now >= deadline:
                 return False
-            for key, _ in selector.select(timeout=min(0.2, max(0.0, deadline - now)) if ended_at is None else 0.05):
+            for key, _events in selector.select(timeout=min(0.2, max(0.0, deadline - now)) if ended_at is None else 0.05):
                 data = os.read(key.fd, 65536)
                 if data:
                     pipes[key.fileobj].feed(data)
@@ -329,7 +329,7 @@ class Transcript:
         if at < 0:
             return False
         try:
-            event, _ = json.JSONDecoder().raw_decode(line[at:])
+            event, _end = json.JSONDecoder().raw_decode(line[at:])
         except ValueError:
             return False
         if event.get(MARK) != PROTOCOL or event.get("run") != self.run_id or not isinstance(event.get("event"), str):

@@ -15,7 +15,7 @@ description:
   - An instance that already is where the plan wants it stays untouched. Nothing is forced; when nvidia-smi refuses, its own words are the error.
   - The state is read again afterwards; a GPU that does not hold the layout then is an error.
 author:
-  - rackready contributors
+  - rackready contributors (@rackready)
 extends_documentation_fragment:
   - rackready.gpu.attributes
 attributes:

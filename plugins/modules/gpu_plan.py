@@ -16,7 +16,7 @@ description:
   - All variables of the collection are checked first. An unknown name with one of its prefixes is refused, because Ansible would silently ignore it.
   - Impossible requests are refused in whole sentences before anything is changed. The plan is returned all the same.
 author:
-  - rackready contributors
+  - rackready contributors (@rackready)
 extends_documentation_fragment:
   - rackready.gpu.attributes
 attributes:

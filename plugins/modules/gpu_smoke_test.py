@@ -18,7 +18,7 @@ description:
   - Fails, with all return values, unless the verdict is C(accepted) or C(simulated).
   - Starts nothing while a GPU is in use, and ends no process but its own container.
 author:
-  - rackready contributors
+  - rackready contributors (@rackready)
 extends_documentation_fragment:
   - rackready.gpu.attributes
 options:
@@ -196,7 +196,6 @@ stamp:
 """
 
 import signal
-import sys
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
@@ -255,7 +254,7 @@ def request_of(params: dict[str, Any]) -> Request:
 
 def ended_from_outside(number: int, frame: object) -> None:
     """Leave by an exception, so that the container is ended on the way out."""
-    sys.exit(128 + number)
+    raise SystemExit(128 + number)
 
 
 def main() -> None:

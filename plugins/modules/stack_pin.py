@@ -17,7 +17,7 @@ description:
   - Of a host whose facts are known its distribution and architecture are used, of others C(rackready_pin_for).
   - Public keys of repositories are stored in the lock too. They must have the fingerprint that the catalog names, except on mirrors.
 author:
-  - rackready contributors
+  - rackready contributors (@rackready)
 extends_documentation_fragment:
   - rackready.gpu.attributes
 attributes:

@@ -19,8 +19,9 @@ description:
   - Uses the proxy that C(http_proxy), C(https_proxy) and C(no_proxy) name in its environment, not the one of apt or of the container engine. Set them with
     the keyword C(environment) where a host reaches its sources only through a proxy.
 author:
-  - rackready contributors
+  - rackready contributors (@rackready)
 extends_documentation_fragment:
+  - rackready.gpu.attributes
   - rackready.gpu.attributes.read_only
 options:
   host:

@@ -14,12 +14,18 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ansible_collections.rackready.gpu.plugins.plugin_utils.catalog_loader import Catalog
-from jsonschema import Draft202012Validator
-from jsonschema.exceptions import ValidationError
-from jsonschema.validators import extend
+
+try:
+    import jsonschema
+    import jsonschema.validators
+except ImportError:  # Galaxy installs the collection without it, and a sentence helps more than a traceback
+    jsonschema = None  # type: ignore[assignment]
+
+if TYPE_CHECKING:
+    from jsonschema.exceptions import ValidationError
 
 PREFIXES = (
     "gpu_stack_",
@@ -38,19 +44,22 @@ PREFIXES = (
 )
 
 
-# JSON Schema takes 1.0 for an integer; nothing that counts with it does.
-_Validator: Any = extend(  # type: ignore[no-untyped-call]
-    Draft202012Validator,
-    type_checker=Draft202012Validator.TYPE_CHECKER.redefine("integer", lambda _checker, value: isinstance(value, int) and not isinstance(value, bool)),
-)
-
-
 class RequestError(Exception):
     """The variables of a host cannot be used; ``sentences`` has one sentence for each mistake."""
 
     def __init__(self, sentences: list[str]) -> None:
         super().__init__(" ".join(sentences))
         self.sentences = sentences
+
+
+@cache
+def _validator() -> Any:
+    """The class that validates. JSON Schema takes 1.0 for an integer; nothing that counts with it does."""
+    if jsonschema is None:
+        raise RequestError(["The Python package jsonschema is missing on the controller: install it beside ansible-core (pip install jsonschema)."])
+    base = jsonschema.Draft202012Validator
+    integer = base.TYPE_CHECKER.redefine("integer", lambda _checker, value: isinstance(value, int) and not isinstance(value, bool))
+    return jsonschema.validators.extend(base, type_checker=integer)  # type: ignore[no-untyped-call]
 
 
 @dataclass(frozen=True)
@@ -191,7 +200,7 @@ def _secrets(mirror: Any) -> list[str]:
 def _wrong_values(asked: Mapping[str, Any]) -> Iterator[str]:
     schema = _schema("request")
     for name in sorted(set(asked) & set(schema["properties"])):
-        for error in sorted(_Validator(schema["properties"][name]).iter_errors(asked[name]), key=str):
+        for error in sorted(_validator()(schema["properties"][name]).iter_errors(asked[name]), key=str):
             yield _sentence(name, error)
             break  # one sentence a variable: the first mistake usually causes the others
 
@@ -272,7 +281,7 @@ def _wrong_lock(asked: Mapping[str, Any]) -> Iterator[str]:
     lock = asked.get("rackready_lock")
     if lock is None:
         return
-    error = next(iter(_Validator(_schema("lock")).iter_errors(lock)), None)
+    error = next(iter(_validator()(_schema("lock")).iter_errors(lock)), None)
     if error is not None:
         where = ".".join(str(step) for step in error.absolute_path) or "its top level"
         yield f"rackready_lock is damaged at {where} ({error.message[:200]}): write it again with ansible-playbook playbooks/pin.yml."

@@ -56,7 +56,7 @@ def plain(value: Any, levels: int = LEVELS) -> Any:
         raise ValueError(f"{value} is no number")
     for kind in (str, bool, int, float):
         if isinstance(value, kind):
-            return value if type(value) is kind else kind(value)
+            return kind(value)
     if isinstance(value, datetime.date | datetime.time):
         return value.isoformat()
     if value is None:

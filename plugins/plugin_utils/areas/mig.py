@@ -102,7 +102,7 @@ def layout(context: Context) -> tuple[dict[str, list[str]], list[str]]:
                         refusal(f"mig_layout asks twice for the GPU {gpu.pci_bus_id}", "it is not clear which layout it gets", "name each GPU once")
                     )
                 named.add(gpu.pci_bus_id)
-                wanted[gpu.pci_bus_id] = [profile for profile, count in entry["instances"].items() for _ in range(count)]
+                wanted[gpu.pci_bus_id] = [profile for profile, count in entry["instances"].items() for _number in range(count)]
     return wanted, refusals
 
 
