@@ -21,6 +21,15 @@ author:
   - rackready contributors (@rackready)
 extends_documentation_fragment:
   - rackready.gpu.attributes
+attributes:
+  check_mode:
+    support: full
+    details: Starts nothing, and says in RV(reason) what it would test.
+  diff_mode:
+    support: none
+  idempotent:
+    support: none
+    details: Tests again whenever it is called.
 options:
   image:
     description: Image to test in, by digest. It must be on the host already, nothing is pulled.
