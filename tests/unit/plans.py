@@ -25,6 +25,7 @@ KEY = "-----BEGIN PGP PUBLIC KEY BLOCK-----\n\nbm90IGEga2V5\n=0000\n-----END PGP
 IMAGE = "nvcr.io/nvidia/pytorch:26.07-py3"
 INDEX = "sha256:" + "1d" * 32
 DRIVER_PACKAGES = ("nvidia-driver-cuda", "nvidia-kernel-open-dkms", "nvidia-kernel-dkms", "nvidia-persistenced", "nvidia-fabricmanager")
+LIBRARY_PACKAGES = ("libcuda1", "libnvidia-ml1")
 TOOLKIT_PACKAGES = ("nvidia-container-toolkit", "nvidia-container-toolkit-base", "libnvidia-container-tools", "libnvidia-container1")
 DOCKER_PACKAGES = ("docker-ce", "docker-ce-cli", "containerd.io", "docker-buildx-plugin", "docker-compose-plugin")
 MODEL = {"model": "h100-sxm5-80gb", "count": 8}
@@ -78,6 +79,8 @@ def apply_plan(facts: Facts, plan: Plan) -> Facts:
         for unit in areas[name].get("units", []):
             after["units"][unit] = {"load": "loaded", "active": "active", "enabled": "enabled"}
     driver = areas["nvidia_driver"]
+    for name in LIBRARY_PACKAGES:  # they come with the driver's packages, and are held once the plan was made again
+        after["packages"]["installed"][name] = {"version": f"{driver['version']}-1", "held": True}
     after["kernel"]["headers"] = True
     after["modules"]["nouveau"]["loaded"] = False
     for module in [*driver["modules"], *areas["nvidia_fabric"].get("modules", [])]:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from ansible_collections.rackready.gpu.plugins.plugin_utils.planning import (
@@ -23,6 +24,9 @@ from ansible_collections.rackready.gpu.plugins.plugin_utils.planning import (
     unit_words,
 )
 from ansible_collections.rackready.gpu.plugins.plugin_utils.versions import at_least
+
+GPU_NAME = re.compile(r"\d+(:\d+)?|(GPU|MIG)-.+")
+"""The names that the toolkit gives GPUs and instances: such a name in the specification that the host no longer has is a stale one."""
 
 
 def plan(context: Context) -> AreaPlan:
@@ -57,7 +61,7 @@ def plan(context: Context) -> AreaPlan:
     package_target, package_actual = packages_state(context, packages)
     file_target, file_actual = files_state(context, [sources])
     spec = _spec(context, cdi["path"])
-    listed: list[str] = sorted(set(spec["devices"]) & set(devices)) if spec else []
+    listed = sorted({name for name in spec["devices"] if name in devices or (context.smi_ok and GPU_NAME.fullmatch(name))}) if spec else []
     area = AreaPlan(
         desired={
             "version": version,

@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from fnmatch import fnmatchcase
 from typing import Any
 
 from ansible_collections.rackready.gpu.plugins.module_utils import deb_version
@@ -68,7 +70,8 @@ def plan(context: Context) -> AreaPlan:
         "/etc/modules-load.d/rackready-nvidia.conf", "# Managed by rackready (role nvidia_driver).\n" + "".join(f"{module}\n" for module in modules)
     )
     files = [sources, pin, NOUVEAU, load]
-    hold = sorted(packages)
+    ours = _driver_packages_there(context)
+    hold = sorted({*packages, *ours})
 
     package_target, package_actual = packages_state(context, packages)
     file_target, file_actual = files_state(context, files)
@@ -93,6 +96,7 @@ def plan(context: Context) -> AreaPlan:
         target={
             "packages": package_target,
             "held": hold,
+            "library": version,
             "files": file_target,
             "headers": True,
             "modules": {name: _module_words(version, context.driver_flavour if name == "nvidia" else None) for name in modules},
@@ -102,6 +106,7 @@ def plan(context: Context) -> AreaPlan:
         actual={
             "packages": package_actual,
             "held": context.held(hold),
+            "library": context.facts["library_version"] or "absent",
             "files": file_actual,
             "headers": bool(context.facts["kernel"]["headers"]),
             "modules": {name: _loaded_words(context, name) for name in modules},
@@ -126,21 +131,93 @@ def plan(context: Context) -> AreaPlan:
     ]
     if context.facts["kernel"]["secure_boot"] == "enabled":
         area.warnings.append("Secure Boot is on: the kernel loads the driver only after its signing key was enrolled at the console (mokutil).")
-    area.refusals += _not_packaged(context)
     if module["loaded"]:
         _loaded_module(context, area, version)
+    # The refusal of another loaded driver says already to remove it; afterwards the rest shows.
+    area.refusals += _not_packaged(context) or ([] if area.reboot else _other_packages(context, version, ours) or _broken_library(context, area, version))
     return area
 
 
+def _driver_packages_there(context: Context) -> dict[str, str]:
+    """Installed packages that are built from a driver's sources, name to upstream version, those of the fabric's area left out.
+
+    The pins' names also match packages with versions of their own (the container toolkit, Debian's helpers); a driver's version has a branch of three digits.
+    """
+    globs = [glob for glob in context.catalog.drivers["packages"][context.manager]["pin_globs"] if not glob.startswith("src:")]
+    fabric = {name for fabric in context.catalog.fabrics.values() for name in fabric["packages"]}
+    found = {name: deb_version.upstream(entry["version"]) for name, entry in context.facts["packages"]["installed"].items()}
+    return {
+        name: version
+        for name, version in found.items()
+        if name not in fabric and re.fullmatch(r"\d{3}(\.\d+)+", version) and any(fnmatchcase(name.partition(":")[0], glob) for glob in globs)
+    }
+
+
+def _other_packages(context: Context, version: str, there: Mapping[str, str]) -> list[str]:
+    """Packages that ours conflict with, or that would stay behind at another version: nothing is removed on the way, so apt would stop in the middle.
+
+    What has the version of the installed driver package moves together with it, as its packages name each other with their exact version.
+    """
+    flavours = context.catalog.drivers["packages"][context.manager]["flavours"]
+    ours = context.driver_packages
+    base = context.installed(ours[0])
+    flavour = [name for names in flavours.values() for name in names if name not in ours and context.installed(name) is not None]
+    moving = {version, deb_version.upstream(base)} if base is not None else {version}
+    strays = sorted(name for name, found in there.items() if name not in (*ours, *flavour) and found not in moving)
+    if not flavour and (not strays or base is not None):
+        return [_mixed(context, ours[0], version, strays)] if strays else []
+    # Without the driver package of NVIDIA's repository these are another packaging of the driver; its kernel package may have the name of ours.
+    alike = [name for name in ours if base is None and there.get(name, version) != version]
+    foreign = sorted({*flavour, *strays, *alike})
+    first = f"{foreign[0]} {context.installed(foreign[0])}"
+    what = f"{first} is" if len(foreign) == 1 else f"{first} and {len(foreign) - 1} more packages of another driver are"
+    force = "--allow-change-held-packages " if context.held(foreign) else ""
+    return [
+        refusal(
+            f"{what} installed and {version} {context.driver_flavour} is planned",
+            "the packages would conflict",
+            f"run apt-get remove {force}{' '.join(foreign)}, then run again",
+        )
+    ]
+
+
+def _mixed(context: Context, base: str, version: str, strays: list[str]) -> str:
+    found = ", ".join(f"{name} {context.installed(name)}" for name in strays)
+    exact = " ".join(f"{name}={version}-*" for name in strays)
+    return refusal(
+        f"{found} {'is' if len(strays) == 1 else 'are'} installed beside {base} {context.installed(base)}",
+        "libraries and kernel module would not match",
+        f"run apt-get install --allow-downgrades --allow-change-held-packages {exact}, or remove {' '.join(strays)}, then run again",
+    )
+
+
+def _broken_library(context: Context, area: AreaPlan, version: str) -> list[str]:
+    """All packages are as planned and yet the libraries that programs find are not: no installation would change that."""
+    found = context.facts["library_version"]
+    if area.target["packages"] != _actual(area)["packages"] or found == version:
+        return []
+    state = f"the libraries that programs find are {found}" if found else "libcuda and libnvidia-ml are not found"
+    return [
+        refusal(
+            f"The driver's packages are {version} and {state}",
+            "no program could use a GPU",
+            "run apt-get install --reinstall libcuda1 libnvidia-ml1 and ldconfig; if ldconfig -p still shows another version, remove its files; then run again",
+        )
+    ]
+
+
 def _not_packaged(context: Context) -> list[str]:
-    """A driver that no package brought: its files would lie under and over those of the packages."""
-    there = {context.facts["library_version"], context.facts["modules"]["nvidia"]["version"]} - {None}
+    """A driver, or libraries of one, that no package brought: its files would lie under and over those of the packages."""
+    library = context.facts["library_version"]
+    there = {library, context.facts["modules"]["nvidia"]["version"]} - {None}
     packaged = {deb_version.upstream(entry["version"]) for entry in context.facts["packages"]["installed"].values()}
-    if not there or there & packaged:
+    foreign = there - packaged
+    # A module that runs on after its packages were replaced is no foreign one: it goes with the next boot.
+    if not foreign or (library not in foreign and there & packaged):
         return []
     return [
         refusal(
-            f"The driver {' and '.join(sorted(there))} is on the host and no installed package brought it",
+            f"The driver {' and '.join(sorted(foreign))} is on the host and no installed package brought it",
             "the packages would mix with its files",
             "if it came from NVIDIA's .run file, run nvidia-uninstall; then reboot the host and run again",
         )

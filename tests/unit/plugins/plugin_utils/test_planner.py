@@ -291,6 +291,114 @@ def test_a_driver_that_no_package_brought_is_refused(left: str) -> None:
     assert "run nvidia-uninstall" in only(plan_for(facts)["refusals"])
 
 
+LIBRARIES = plans.LIBRARY_PACKAGES
+
+
+def planned_host(**changes: Any) -> dict[str, Any]:
+    """A host after its plan was applied."""
+    bare = facts_for(**changes)
+    return apply_plan(bare, plan_for(bare))
+
+
+def unloaded(facts: dict[str, Any]) -> dict[str, Any]:
+    """The facts with packages and files of the driver, and no module."""
+    for name in ("nvidia", "nvidia_uvm"):
+        facts["modules"][name].update(loaded=False, version=None, flavour=None)
+    facts["nvidia_smi"].update(state="failed", error="no driver", driver_version=None, gpus=[])
+    return facts
+
+
+def put(facts: dict[str, Any], version: str, *names: str, held: bool = False) -> None:
+    facts["packages"]["installed"].update({name: {"version": version, "held": held} for name in names})
+
+
+@pytest.mark.parametrize("version", ["580.65.06", "580.200.01", "595.91.07"])
+def test_libraries_of_another_version_than_their_driver_package_are_refused(version: str) -> None:
+    """A nightly upgrade that took what no hold named; module, kernel package and tools still have the planned version."""
+    facts = planned_host()
+    put(facts, f"{version}-1", *LIBRARIES)
+    facts["library_version"] = version
+    plan = plan_for(facts)
+    assert not plan["areas"]["nvidia_driver"]["converged"]
+    sentence = only(plan["refusals"])
+    assert f"libcuda1 {version}-1, libnvidia-ml1 {version}-1 are installed beside nvidia-driver-cuda 580.178.04-1" in sentence
+    assert "libcuda1=580.178.04-* libnvidia-ml1=580.178.04-*" in sentence
+
+
+def test_libraries_that_no_package_brought_are_refused_though_the_module_is_packaged() -> None:
+    facts = planned_host()
+    facts["library_version"] = "580.200.01"
+    assert only(plan_for(facts)["refusals"]).startswith("The driver 580.200.01 is on the host and no installed package brought it")
+
+
+@pytest.mark.parametrize(("found", "words"), [(None, "libcuda and libnvidia-ml are not found"), ("580.65.06", "programs find are 580.65.06")])
+def test_packages_as_planned_with_other_libraries_are_refused(found: str | None, words: str) -> None:
+    facts = planned_host()
+    put(facts, "580.65.06-1", "cuda-compat-13-0")
+    facts["library_version"] = found
+    assert words in only(plan_for(facts)["refusals"])
+
+
+def test_every_installed_package_of_the_driver_is_held() -> None:
+    facts = planned_host()
+    put(facts, "580.178.04-1", "libnvidia-nscq", "libnvidia-ml1:i386", "libnvcuvid1")
+    put(facts, "1.2.2-1", "glx-alternative-nvidia")
+    put(facts, "20250410-2", "firmware-nvidia-graphics")
+    area = plan_for(facts)["areas"]["nvidia_driver"]
+    assert not area["converged"]
+    assert area["actions"] == ["hold libnvcuvid1 libnvidia-ml1:i386 libnvidia-nscq"]
+    assert set(area["desired"]["hold"]) == {
+        *("nvidia-driver-cuda", "nvidia-kernel-open-dkms", "nvidia-persistenced", "libcuda1", "libnvidia-ml1"),
+        *("libnvcuvid1", "libnvidia-ml1:i386", "libnvidia-nscq"),
+    }
+    assert plan_for(apply_plan(facts, plan_for(facts)))["areas"]["nvidia_driver"]["converged"]
+
+
+def test_libraries_of_an_older_driver_move_with_it() -> None:
+    facts = unloaded(planned_host())
+    put(facts, "570.211.01-1", "nvidia-driver-cuda", "nvidia-kernel-open-dkms", "nvidia-persistenced", "nvidia-fabricmanager", *LIBRARIES)
+    facts["library_version"] = "570.211.01"
+    plan = plan_for(facts)
+    assert plan["refusals"] == []
+    assert any(action.startswith("install nvidia-driver-cuda=580.178.04-1") for action in plan["areas"]["nvidia_driver"]["actions"])
+
+
+FOREIGN: dict[str, tuple[dict[str, str], bool, str]] = {
+    "other flavour": ({"nvidia-kernel-dkms": "580.178.04-1"}, False, "run apt-get remove nvidia-kernel-dkms, then"),
+    "other flavour of an older driver": (
+        {"nvidia-driver-cuda": "570.211.01-1", "nvidia-kernel-dkms": "570.211.01-1"},
+        True,
+        "run apt-get remove --allow-change-held-packages nvidia-kernel-dkms, then",
+    ),
+    "Debian's own": (
+        {"nvidia-driver": "550.163.01-2", "nvidia-kernel-open-dkms": "550.163.01-2", "libcuda1": "550.163.01-2", "nvidia-support": "20240109+1"},
+        False,
+        "run apt-get remove libcuda1 nvidia-driver nvidia-kernel-open-dkms, then",
+    ),
+    "Ubuntu's own": (
+        {"nvidia-driver-570-server": "570.211.01-0ubuntu1", "nvidia-dkms-570-server": "570.211.01-0ubuntu1"},
+        False,
+        "run apt-get remove nvidia-dkms-570-server nvidia-driver-570-server, then",
+    ),
+}
+
+
+@pytest.mark.parametrize(("packages", "held", "remedy"), FOREIGN.values(), ids=list(FOREIGN))
+def test_packages_of_another_driver_are_refused_before_any_change(packages: dict[str, str], held: bool, remedy: str) -> None:
+    facts = facts_for()
+    for name, version in packages.items():
+        put(facts, version, name, held=held)
+    sentence = only(plan_for(facts)["refusals"])
+    assert remedy in sentence
+    assert "580.178.04 open is planned, so the packages would conflict" in sentence
+
+
+def test_a_loaded_driver_is_refused_once_with_its_packages() -> None:
+    facts = facts_for(**{**CONVERGED, "driver": "550.163.01"})
+    put(facts, "550.163.01-2", "nvidia-driver")
+    assert [sentence for sentence in plan_for(facts)["refusals"] if "nvidia-driver" in sentence] == []
+
+
 def test_a_gpu_that_the_driver_has_lost_is_refused() -> None:
     facts = facts_for(**CONVERGED)
     del facts["nvidia_smi"]["gpus"][3]
@@ -470,6 +578,33 @@ def test_a_cdi_specification_that_lacks_a_gpu_or_has_problems_is_written_again()
     assert open_areas(plan_for(broken)) == ["nvidia_container_toolkit", "smoke_test"]
     facts["cdi"]["specs"][0]["problems"] = ["/dev/nvidia0 has 195:0 in the spec and 1:3 on the host"]
     assert plan_for(facts)["areas"]["nvidia_container_toolkit"]["actions"] == ["write /var/run/cdi/nvidia.yaml for 8 GPUs"]
+
+
+STALE = ("8", "0:0", "GPU-00000099", "MIG-0000-0000")
+
+
+@pytest.mark.parametrize("name", STALE)
+def test_a_cdi_specification_with_a_gpu_that_is_no_more_is_written_again(name: str) -> None:
+    facts = planned_host()
+    facts["cdi"]["specs"][0]["devices"].append(name)
+    area = plan_for(facts)["areas"]["nvidia_container_toolkit"]
+    assert area["actions"] == ["write /var/run/cdi/nvidia.yaml for 8 GPUs"]
+    assert name in area["actual"]["cdi"]["devices"]
+
+
+def test_a_cdi_specification_from_before_a_split_is_written_again() -> None:
+    whole = planned_host()
+    wanted = layout({"gpus": [0], "instances": {"3g.40gb": 2}})
+    split = apply_plan(whole, plan_for(whole, **wanted))
+    split["cdi"] = whole["cdi"]
+    split["cdi"]["specs"][0]["devices"] += ["0:0", "0:1", "MIG-0000-0000", "MIG-0000-0001"]
+    assert not plan_for(split, **wanted)["areas"]["nvidia_container_toolkit"]["converged"]
+
+
+def test_other_names_in_a_cdi_specification_do_not_matter() -> None:
+    facts = planned_host()
+    facts["cdi"]["specs"][0]["devices"] += ["gds", "trainer", "gpu0"]
+    assert plan_for(facts)["areas"]["nvidia_container_toolkit"]["converged"]
 
 
 def test_a_simulated_stamp_does_not_accept_a_real_host() -> None:
