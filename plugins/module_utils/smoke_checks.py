@@ -13,13 +13,23 @@ import signal
 from typing import Any, Iterable, Mapping, NamedTuple, Sequence
 
 from ansible_collections.rackready.gpu.plugins.module_utils.pci import normalize_bus_id
-from ansible_collections.rackready.gpu.plugins.module_utils.smoke_payload import LOWEST_CAPABILITY, REDUCE_ROUNDS, REPEATS, SHAPES, VECTORS, count_gpu_nodes
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_payload import (
+    LOWEST_CAPABILITY,
+    REDUCE_ROUNDS,
+    REPEATS,
+    SHAPES,
+    VECTORS,
+    built_for,
+    count_gpu_nodes,
+)
 from ansible_collections.rackready.gpu.plugins.module_utils.smoke_run import ChildResult, Container, RankLog, Result, Transcript, crashed_rank
 from ansible_collections.rackready.gpu.plugins.module_utils.verdict import COULD_NOT_RUN, FAIL, NOT_APPLICABLE, PASS, Check, Gpu, Requirement, make_check
 
 Facts = Mapping[str, Any]
 HOST_CHECKS = ("gpu_count", "gpu_idle", "driver_library_match", "device_nodes", "container_limits", "container_run")
 ALL_REDUCE = "all_reduce_exact"
+IMAGE_ARCHITECTURE = "image_architecture"
+IMAGE_REMEDY = "use an image built for this GPU (pytorch_image_ref)"
 # A stage that ran this long (s) without a result when time was over is a hang of that stage; below, the time was simply too short.
 STALL_S = 60
 FAULT_SIGNALS = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
@@ -80,11 +90,12 @@ def dtypes_to_run(gpus: Sequence[ExpectedGpu]) -> list[str]:
     return [dtype for dtype in LOWEST_CAPABILITY if any(dtype in dtypes_of(gpu) for gpu in gpus)]
 
 
-def requirements(gpus: Sequence[ExpectedGpu]) -> list[Requirement]:
-    """Everything that has to have a result on a host with these GPUs."""
+def requirements(gpus: Sequence[ExpectedGpu], backend: str = "cuda") -> list[Requirement]:
+    """Everything that has to have a result on a host with these GPUs. What the image was built for only matters where it computes on them."""
     required = [Requirement(name) for name in HOST_CHECKS]
     for gpu in gpus:
-        names = ["fabric", "gpu_health", "gpu_identity", *(f"matmul_exact.{dtype}" for dtype in dtypes_of(gpu)), ALL_REDUCE]
+        image = [IMAGE_ARCHITECTURE] if backend == "cuda" else []
+        names = ["fabric", "gpu_health", "gpu_identity", *image, *(f"matmul_exact.{dtype}" for dtype in dtypes_of(gpu)), ALL_REDUCE]
         required += [Requirement(name, gpu.gpu) for name in names]
     return required
 
@@ -377,6 +388,8 @@ def container_checks(gpus: Sequence[ExpectedGpu], facts: Facts, outcome: Outcome
         if gpu is None:
             continue
         checks.append(gpu_identity(rank, gpu, log, outcome))
+        if outcome.container.backend == "cuda":
+            checks.append(image_architecture(rank, gpu, log, outcome))
         names = list(dict.fromkeys([f"matmul_exact.{dtype}" for dtype in dtypes_of(gpu)] + [n for n in log.results if n.startswith("matmul_exact.")]))
         for name in [*names, ALL_REDUCE]:
             results = log.results.get(name) or [_without_result(rank, name, outcome)]
@@ -425,6 +438,7 @@ def gpu_identity(rank: int, gpu: ExpectedGpu, log: RankLog, outcome: Outcome) ->
         result = (log.results.get("gpu_identity") or [_without_result(rank, "gpu_identity", outcome)])[0]
         status = result.status if result.status in (FAIL, COULD_NOT_RUN) else COULD_NOT_RUN
         remedy = "look for Xid messages in `dmesg`; error 802: the fabric manager; 803: reboot; 804 and 999: device nodes and libcuda in the container"
+        remedy = IMAGE_REMEDY if _lacks_kernels(result.reason) else remedy
         return make_check(
             "gpu_identity", status, result.reason, remedy=remedy, value=value, source="torch in the container", gpu=gpu.gpu, duration_s=result.duration_s
         )
@@ -444,6 +458,34 @@ def gpu_identity(rank: int, gpu: ExpectedGpu, log: RankLog, outcome: Outcome) ->
     return make_check("gpu_identity", PASS, value=value, source="torch in the container", gpu=gpu.gpu)
 
 
+def image_architecture(rank: int, gpu: ExpectedGpu, log: RankLog, outcome: Outcome) -> Check:
+    """torch in the image has code for the chip. An image without it says nothing about the GPU, so this never fails one."""
+    torch = log.found.get("torch")
+    told = torch.get("arch_list") if isinstance(torch, dict) else None
+    architectures = [str(name) for name in told] if isinstance(told, list) else []
+    chip = _identity(log).get("compute_capability")
+    value = {"arch_list": architectures, "capability": chip}
+    found = capability(chip if isinstance(chip, str) else None)
+    status, reason, remedy = COULD_NOT_RUN, None, None
+    if found is None:
+        cause = (log.results.get("gpu_identity") or [_without_result(rank, "gpu_identity", outcome)])[0].reason
+        reason = f"the GPU's compute capability was not told: {cause}"
+    elif not architectures:
+        reason = "torch in the image does not tell which GPUs it was built for"
+        remedy = IMAGE_REMEDY
+    elif not built_for(architectures, found):
+        reason = f"torch in the image was built for {' '.join(architectures)}, which has no code for compute capability {chip}"
+        remedy = IMAGE_REMEDY
+    else:
+        status = PASS
+    return make_check(IMAGE_ARCHITECTURE, status, reason, remedy=remedy, value=value, source="torch in the container", gpu=gpu.gpu)
+
+
+def _lacks_kernels(reason: str | None) -> bool:
+    """CUDA's own words for an image, or an extension in it, without code for the GPU."""
+    return "no kernel image is available" in (reason or "")
+
+
 def _from_payload(name: str, result: Result, gpu: ExpectedGpu, container: Container) -> Check:
     """A payload's result as a check. A pass without the numbers of the whole work is none."""
     status, reason = result.status, result.reason
@@ -454,7 +496,9 @@ def _from_payload(name: str, result: Result, gpu: ExpectedGpu, container: Contai
     elif status not in (FAIL, COULD_NOT_RUN):
         status, reason = COULD_NOT_RUN, f"the payload said {status!r}: {reason or 'no reason given'}"
     remedy = None
-    if status == FAIL:
+    if _lacks_kernels(reason):
+        status, remedy = COULD_NOT_RUN, IMAGE_REMEDY
+    elif status == FAIL:
         remedy = "take the GPU out of use; look for Xid and ECC messages in `dmesg` and `nvidia-smi -q`, repeat the test, then have it replaced"
         if name == ALL_REDUCE:
             remedy = "look for Xid and NVLink errors in `dmesg` and `nvidia-smi nvlink -e`; run again with smoke_test_env NCCL_DEBUG=INFO"

@@ -20,6 +20,7 @@ import ctypes
 import faulthandler
 import json
 import os
+import re
 import resource
 import stat
 import sys
@@ -218,9 +219,34 @@ def cuda_identity(torch: Any, index: int) -> dict[str, Any]:
     }
 
 
+def built_for(architectures: list[str], capability: tuple[int, int]) -> bool:
+    """Whether torch's list of architectures has code for a chip: machine code of its major version up to its minor one, or PTX up to it.
+
+    ``sm_90a`` and ``compute_90a`` are for exactly that chip, those with an ``f`` for its major version.
+    """
+    for name in architectures:
+        match = re.fullmatch(r"(sm|compute)_(\d+)(\d)([af]?)", name)
+        if match is None:
+            continue
+        kind, only = match.group(1), match.group(4)
+        chip = (int(match.group(2)), int(match.group(3)))
+        if chip == capability or (chip < capability and only != "a" and (chip[0] == capability[0] or (kind == "compute" and not only))):
+            return True
+    return False
+
+
+def architectures_of(torch: Any) -> list[str]:
+    """What torch's kernels were built for. Its public function says nothing where CUDA does not work, so the build's own words are read first."""
+    try:
+        flags = torch._C._cuda_getArchFlags()
+    except AttributeError:
+        flags = None
+    return str(flags).split() if flags else list(torch.cuda.get_arch_list())
+
+
 def status_of(error: BaseException) -> str:
     """What an error in a check's own work says: software that lacks the operation could not run it, everything else is a failure of the machine."""
-    lacking = ("not implemented for", "only supported", "is not supported", "not compiled with")
+    lacking = ("no kernel image is available", "not implemented for", "only supported", "is not supported", "not compiled with")
     if isinstance(error, (ImportError, AttributeError, NotImplementedError, TypeError, AssertionError)):
         return "could_not_run"
     return "could_not_run" if any(words in str(error) for words in lacking) else "fail"
@@ -409,14 +435,18 @@ class Rank:
             # is_available() swallows the driver's error; init() tells it.
             torch.cuda.init()
             torch.cuda.set_device(self.local)
-            torch.zeros(1, device=self.device).cpu()
             identity = cuda_identity(torch, self.local)
+            capability = tuple(int(n) for n in identity["compute_capability"].split("."))
+            architectures = architectures_of(torch)
+            if architectures and not built_for(architectures, (capability[0], capability[1])):
+                self.not_ready = f"torch in the image has no code for compute capability {identity['compute_capability']}, only for {' '.join(architectures)}"
+            else:
+                torch.zeros(1, device=self.device).cpu()
         except Exception as error:
             self.not_ready = words_of(error)
             self.report.check("gpu_identity", status_of(error), f"CUDA cannot use device {self.local}: {self.not_ready}", None, started)
             return
         torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // self.world))
-        capability = tuple(int(n) for n in identity["compute_capability"].split("."))
         self.dtypes = [d for d in self.dtypes if capability >= LOWEST_CAPABILITY[d]]
         self.report.emit("found", name="gpu_identity", value={"index": self.local, "libcuda": find_libcuda(), **identity})
 
@@ -473,7 +503,7 @@ def describe_torch(torch: Any) -> dict[str, Any]:
     found: dict[str, Any] = {"torch": str(torch.__version__), "cuda": torch.version.cuda, "nccl": None, "arch_list": []}
     if torch.version.cuda:
         try:
-            found["arch_list"] = list(torch.cuda.get_arch_list())
+            found["arch_list"] = architectures_of(torch)
             found["nccl"] = ".".join(str(n) for n in torch.cuda.nccl.version())
         except Exception as error:
             found["error"] = words_of(error)

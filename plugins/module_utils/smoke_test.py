@@ -212,7 +212,7 @@ def _container(request: Request, gpus: list[ExpectedGpu], payload: str, run_id: 
 def _report(request: Request, machine: Machine, started: float, before: Any, work: _Work) -> dict[str, Any]:
     """Verdict, stamp, and everything else that is returned. ``before``: the stamp that was there when the test was asked for."""
     gpus = work.gpus or smoke_checks.expected_gpus(request.gpus, {"nvidia_smi": {"gpus": []}})
-    judged = verdict.evaluate(work.checks, smoke_checks.requirements(gpus), request.backend, request.degraded, request.not_applicable)
+    judged = verdict.evaluate(work.checks, smoke_checks.requirements(gpus, request.backend), request.backend, request.degraded, request.not_applicable)
     after = before
     uuids = [gpu.uuid for gpu in gpus if gpu.uuid]
     if judged["verdict"] in (verdict.ACCEPTED, verdict.SIMULATED):

@@ -311,7 +311,7 @@ class TestRequirements:
             assert (name, None) in names
         for bus_id in BUS_IDS[:2]:
             mine = {name for name, gpu in names if gpu == bus_id}
-            assert mine == {"fabric", "gpu_health", "gpu_identity", "all_reduce_exact", *(f"matmul_exact.{dtype}" for dtype in PRODUCTS)}
+            assert mine == {"fabric", "gpu_health", "gpu_identity", "image_architecture", "all_reduce_exact", *(f"matmul_exact.{dtype}" for dtype in PRODUCTS)}
 
     @pytest.mark.parametrize(("text", "value"), [("9.0", (9, 0)), ("12.1", (12, 1)), ("9", None), ("", None), (None, None), ("9.0a", None)])
     def test_capability(self, text: str | None, value: tuple[int, int] | None) -> None:
@@ -341,7 +341,7 @@ def judge(outcome: Outcome, facts: Facts | None = None) -> tuple[Verdict, list[C
     expected = gpus(WORLD)
     first = [check for check in host_checks(expected, facts, "cuda", DRIVER, {}) if check["name"] not in ("gpu_count", "device_nodes")]
     checks = [*first, *container_checks(expected, facts, outcome)]
-    return evaluate(checks, requirements(expected), outcome.container.backend), checks
+    return evaluate(checks, requirements(expected, outcome.container.backend), outcome.container.backend), checks
 
 
 def replaced(events: list[Event], name: str, new: Event | None) -> list[Event]:
@@ -356,12 +356,58 @@ def replaced(events: list[Event], name: str, new: Event | None) -> list[Event]:
     return kept
 
 
+def torch_built_for(*architectures: str) -> Event:
+    return {"event": "found", "name": "torch", "value": {"torch": "2.11.0", "cuda": "13.0", "nccl": "2.28.9", "arch_list": list(architectures)}}
+
+
 class TestContainer:
     @pytest.mark.parametrize(("backend", "verdict"), [("cuda", "accepted"), ("cpu", "simulated")])
     def test_a_sound_run(self, backend: str, verdict: str) -> None:
         judged, checks = judge(ran(sound(backend), backend=backend))
         assert judged["verdict"] == verdict, judged["reason"]
         assert {check["status"] for check in checks} == {"pass"}
+
+    def test_an_image_without_code_for_the_gpu_rejects_no_gpu(self) -> None:
+        events = [replaced(said, "torch", torch_built_for("sm_80", "sm_100", "sm_90a_x", "compute_100")) for said in sound()]
+        for said in events:
+            for event in said:
+                if event["event"] == "check":
+                    event.update(status="could_not_run", reason="not attempted: no code", value=None)
+        judged, checks = judge(ran(events))
+        assert judged["verdict"] == "incomplete"
+        assert "image_architecture" in judged["reason"]
+        assert judged["remedy"] == "use an image built for this GPU (pytorch_image_ref)"
+        for check in by_name(checks, "image_architecture"):
+            assert check["status"] == "could_not_run"
+            assert check["value"] == {"arch_list": ["sm_80", "sm_100", "sm_90a_x", "compute_100"], "capability": "9.0"}
+        assert {check["status"] for check in by_name(checks, "matmul_exact.bf16")} == {"could_not_run"}
+
+    @pytest.mark.parametrize("name", ["matmul_exact.bf16", "all_reduce_exact"])
+    @pytest.mark.parametrize("status", ["fail", "could_not_run"])
+    def test_no_kernel_image_is_no_fault_of_the_gpu_also_where_torch_lists_it(self, name: str, status: str) -> None:
+        events = sound()
+        reason = "RuntimeError: CUDA error: no kernel image is available for execution on the device"
+        events[1] = replaced(events[1], name, result(name, status, reason))
+        judged, _checks = judge(ran(events))
+        assert (judged["verdict"], judged["remedy"]) == ("incomplete", "use an image built for this GPU (pytorch_image_ref)")
+
+    def test_no_architectures_do_not_hide_why_cuda_does_not_work(self) -> None:
+        events = [replaced(replaced(said, "torch", torch_built_for()), "gpu_identity", result("gpu_identity", "fail", "Error 802")) for said in sound()]
+        judged, checks = judge(ran(events))
+        assert judged["verdict"] == "rejected"
+        assert "gpu_identity" in judged["reason"] and "Error 802" in judged["reason"]
+        assert by_name(checks, "image_architecture")[0]["reason"] == "the GPU's compute capability was not told: Error 802"
+
+    @pytest.mark.parametrize("torch", [torch_built_for(), None])
+    def test_architectures_that_nobody_tells_are_no_pass(self, torch: Event | None) -> None:
+        judged, checks = judge(ran([replaced(said, "torch", torch) for said in sound()]))
+        assert judged["verdict"] == "incomplete"
+        assert "does not tell which GPUs it was built for" in str(by_name(checks, "image_architecture")[0]["reason"])
+
+    def test_on_the_cpu_the_images_architectures_do_not_matter(self) -> None:
+        judged, checks = judge(ran([replaced(said, "torch", torch_built_for()) for said in sound("cpu")], backend="cpu"))
+        assert judged["verdict"] == "simulated"
+        assert by_name(checks, "image_architecture") == []
 
     def test_every_gpu_is_named_by_uuid_and_bus_id(self) -> None:
         _, checks = judge(ran(sound()))

@@ -22,6 +22,8 @@ from ansible_collections.rackready.gpu.plugins.module_utils.smoke_payload import
     Options,
     Rank,
     Reporter,
+    architectures_of,
+    built_for,
     count_gpu_nodes,
     cuda_identity,
     find_device_nodes,
@@ -52,7 +54,7 @@ def test_it_needs_the_standard_library_and_torch_alone() -> None:
             imported |= {alias.name.split(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             imported.add(str(node.module).split(".", maxsplit=1)[0])
-    assert imported == {"__future__", "ctypes", "datetime", "faulthandler", "json", "os", "pathlib", "resource", "stat", "sys", "time", "torch", "typing"}
+    assert imported == {"__future__", "ctypes", "datetime", "faulthandler", "json", "os", "pathlib", "re", "resource", "stat", "sys", "time", "torch", "typing"}
 
 
 class TestNumbers:
@@ -190,6 +192,43 @@ class TestIdentity:
         assert (said["uuid"], said["pci_bus_id"]) == (None, None)
 
 
+class TestArchitectures:
+    @pytest.mark.parametrize(
+        ("architectures", "chip", "runs"),
+        [
+            ("sm_90", (9, 0), True),
+            ("sm_80", (8, 9), True),
+            ("sm_89", (8, 0), False),
+            ("sm_80", (9, 0), False),
+            ("sm_100", (9, 0), False),
+            ("sm_100", (10, 3), True),
+            ("sm_100", (12, 0), False),
+            ("compute_80", (9, 0), True),
+            ("compute_90", (12, 0), True),
+            ("compute_90", (8, 9), False),
+            ("compute_90", (9, 0), True),
+            ("sm_90a", (9, 0), True),
+            ("sm_100a", (10, 3), False),
+            ("compute_90a", (10, 0), False),
+            ("sm_100f", (10, 3), True),
+            ("compute_100f", (12, 0), False),
+            ("sm_75 sm_80 sm_86 sm_90 sm_100 sm_120", (8, 9), True),
+            ("sm_75 sm_80 sm_86 sm_90 sm_100 sm_120", (7, 0), False),
+            ("gfx942", (9, 0), False),
+            ("", (9, 0), False),
+        ],
+    )
+    def test_what_runs_on_a_chip(self, architectures: str, chip: tuple[int, int], runs: bool) -> None:
+        assert built_for(architectures.split(), chip) == runs
+
+    def test_they_are_told_also_where_cuda_does_not_work(self) -> None:
+        nothing = SimpleNamespace(get_arch_list=list)
+        assert architectures_of(SimpleNamespace(_C=SimpleNamespace(_cuda_getArchFlags=lambda: "sm_80 sm_90"), cuda=nothing)) == ["sm_80", "sm_90"]
+        public = SimpleNamespace(get_arch_list=lambda: ["sm_70"])
+        assert architectures_of(SimpleNamespace(_C=SimpleNamespace(_cuda_getArchFlags=lambda: None), cuda=public)) == ["sm_70"]
+        assert architectures_of(SimpleNamespace(_C=SimpleNamespace(), cuda=public)) == ["sm_70"]
+
+
 class TestErrors:
     @pytest.mark.parametrize(
         ("error", "status"),
@@ -197,7 +236,7 @@ class TestErrors:
             (RuntimeError("CUDA error: an illegal memory access was encountered"), "fail"),
             (RuntimeError("Unexpected error from cudaGetDeviceCount(). Error 802: system not yet initialized"), "fail"),
             (RuntimeError("No CUDA GPUs are available"), "fail"),
-            (RuntimeError("CUDA error: no kernel image is available for execution on the device"), "fail"),
+            (RuntimeError("CUDA error: no kernel image is available for execution on the device"), "could_not_run"),
             (ArithmeticError("the reference disagrees with itself"), "fail"),
             (RuntimeError("\"addmm_impl_cpu_\" not implemented for 'Half'"), "could_not_run"),
             (RuntimeError("torch._scaled_mm is only supported on CUDA devices with compute capability >= 9.0"), "could_not_run"),
@@ -247,6 +286,23 @@ class TestRank:
         assert (stage["event"], stage["name"]) == ("stage", "gpu_identity")
         assert (identity["status"], identity["reason"]) == ("fail", "CUDA cannot use device 1: RuntimeError: Error 802: system not yet initialized")
         assert (product["status"], product["reason"]) == ("could_not_run", "not attempted: RuntimeError: Error 802: system not yet initialized")
+
+    def test_an_image_without_code_for_the_gpu_says_who_the_gpu_is_and_computes_nothing(self) -> None:
+        def kernel(*_args: object, **_options: object) -> None:
+            raise AssertionError("a kernel was started")
+
+        torch = cuda(uuid="GPU-1", pci_domain_id=0, pci_bus_id=0x1A, pci_device_id=0)
+        torch.cuda.init = torch.cuda.set_device = lambda *_args: None
+        torch._C = SimpleNamespace(_cuda_getArchFlags=lambda: "sm_80 sm_100")
+        torch.zeros, torch.set_num_threads = kernel, lambda _number: None
+        written = Written()
+        rank = self.rank(written)
+        rank.identify(torch, {})
+        rank.one("matmul_exact.fp64", lambda: ("pass", None, {}))
+        _stage, identity, product = written.events()
+        assert (identity["event"], identity["value"]["compute_capability"]) == ("found", "9.0")
+        assert product["status"] == "could_not_run"
+        assert product["reason"] == "not attempted: torch in the image has no code for compute capability 9.0, only for sm_80 sm_100"
 
     def test_a_stage_is_announced_before_it_begins(self) -> None:
         written = Written()

@@ -50,7 +50,7 @@ def proved(facts: Facts, plan: Plan, backend: str) -> dict[str, Any]:
         *smoke_checks.host_checks(gpus, facts, backend, desired["stamp"]["driver"], desired["not_applicable"]),
         *smoke_checks.container_checks(gpus, facts, outcome),
     ]
-    judged = verdict.evaluate(checks, smoke_checks.requirements(gpus), backend, not_applicable=desired["not_applicable"])
+    judged = verdict.evaluate(checks, smoke_checks.requirements(gpus, backend), backend, not_applicable=desired["not_applicable"])
     good = judged["verdict"] in (verdict.ACCEPTED, verdict.SIMULATED)
     made = stamp.make(desired["stamp"], judged["verdict"], [gpu.uuid for gpu in gpus if gpu.uuid], "2026-12-01T04:00:00Z") if good else None
     return {**judged, "stamp": made, "seconds": 30.0, "image": container.image, "container_started": True, "changed": good}
