@@ -166,7 +166,10 @@ def _machine(context: Context, planned: Mapping[str, AreaPlan]) -> list[str]:
         return []
     packages = context.facts["packages"]
     written = {spec.path for area in planned.values() for spec in area.files}
-    refusals = [sentence for area in touched for sentence in (*_unread(context, area), *_foreign_sources(context, area, written), *_packages(context, area))]
+    refusals = [sentence for area in touched for sentence in (*_unread(context, area), *_packages(context, area))]
+    # apt reads all sources at once: with one that it refuses, no area can install anything.
+    if any(area.packages for area in touched):
+        refusals += [sentence for area in planned.values() for sentence in _foreign_sources(context, area, written)]
     if packages["broken"]:
         refusals.append(
             refusal("dpkg has half-installed packages", "nothing can be installed on top of them", "run dpkg --audit and dpkg --configure -a on the host")
@@ -189,7 +192,7 @@ def _unread(context: Context, area: AreaPlan) -> list[str]:
 
 
 def _foreign_sources(context: Context, area: AreaPlan, written: set[str]) -> list[str]:
-    """Somebody else's source for a repository that we are about to add: with both files every apt command fails."""
+    """Somebody else's source for a repository that we add or have added: with both files every apt command fails."""
     return [
         refusal(
             f"{path} has the package repository {question['url']} already",

@@ -224,6 +224,20 @@ def test_somebody_elses_source_of_our_repository_is_refused_by_its_file(path: st
     assert plan_for(there)["converged"], "nothing is installed there, so nothing is asked of apt"
 
 
+@pytest.mark.parametrize("package", ["nvidia-persistenced", "nvidia-fabricmanager", "docker.io", "nvidia-container-toolkit"])
+@pytest.mark.parametrize("name", ["nvidia-cuda", "nvidia-container-toolkit"])
+def test_somebody_elses_source_is_refused_also_where_the_area_of_that_repository_holds(package: str, name: str) -> None:
+    """apt reads all sources, whichever package it is asked for."""
+    facts = planned_host()
+    ours = f"/etc/apt/sources.list.d/rackready-{name}.sources"
+    facts["files"]["/etc/apt/sources.list.d/site.sources"] = facts["files"][ours]
+    assert plan_for(facts)["converged"]
+    del facts["packages"]["installed"][package]
+    if package == "docker.io":
+        facts["docker"].update(installed=False, running=False, version=None, running_version=None)
+    assert "remove it from /etc/apt/sources.list.d/site.sources (ours takes its place)" in only(plan_for(facts)["refusals"])
+
+
 def test_somebody_elses_source_of_docker_is_refused_when_ours_is_to_be_written() -> None:
     docker = facts_for(files={"/etc/apt/sources.list.d/docker.list": "deb [arch=amd64] https://download.docker.com/linux/debian trixie stable\n"})
     assert "/etc/apt/sources.list.d/docker.list" in only(plan_for(docker, docker_source="docker")["refusals"])
