@@ -302,7 +302,8 @@ def _registered(gpu: ExpectedGpu, said: Mapping[str, Any]) -> Check:
     """Hopper or newer: State Completed, Status Success; no answer (N/A) is a failure where the plan has a fabric."""
     good = said["state"] == "Completed" and said["status"] == "Success"
     reason = f"its fabric says State {said['state'] or 'N/A'}, Status {said['status'] or 'N/A'} instead of Completed, Success"
-    remedy = "`systemctl status nvidia-fabricmanager` and its log /var/log/fabricmanager.log; its version must be the driver's exactly"
+    remedy = "`systemctl status nvidia-fabricmanager` and its log /var/log/fabricmanager.log; its version must be the driver's exactly. "
+    remedy += "Where no NVSwitch is visible, as in a virtual machine, ask whoever runs the machine below"
     return make_check(
         "fabric",
         PASS if good else FAIL,

@@ -99,6 +99,13 @@ def _none(context: Context) -> AreaPlan:
     warnings = []
     if boards and len(context.gpus) >= 8:
         warnings.append(f"{len(context.gpus)} x {boards[0]} but no NVSwitch on the PCI bus: on an 8-GPU board CUDA will not start until the switches are back.")
+    reporting = unplanned(context)
+    if reporting:
+        states = ", ".join(f"{bus_id} {state}" for bus_id, state in reporting.items())
+        warnings.append(
+            f"GPUs report a fabric ({states}) and no NVSwitch is on the PCI bus: until all of them report {COMPLETED} CUDA does not start and the smoke test "
+            "fails. On a virtual machine the fabric manager runs outside: ask whoever runs the machine below; on a whole board the switches are missing."
+        )
     return AreaPlan(
         desired={"required": False},
         target={"required": False},
@@ -106,6 +113,13 @@ def _none(context: Context) -> AreaPlan:
         reasons=[Reason("there is no NVSwitch on the PCI bus and no GPU of an NVLink 5 board", "ogkm-nvswitch")],
         warnings=warnings,
     )
+
+
+def unplanned(context: Context) -> dict[str, str]:
+    """Bus id to the state of the fabric that a GPU reports although none is planned: then it is in one, or waits for one."""
+    if context.fabric_kind is not None:
+        return {}
+    return {gpu.pci_bus_id: _state(gpu.smi) for gpu in context.gpus if gpu.smi is not None and gpu.smi["fabric"]["state"] is not None}
 
 
 def _why(context: Context, kind: str) -> Reason:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansible_collections.rackready.gpu.plugins.plugin_utils.areas import mig, pytorch_image
+from ansible_collections.rackready.gpu.plugins.plugin_utils.areas import mig, nvidia_fabric, pytorch_image
 from ansible_collections.rackready.gpu.plugins.plugin_utils.planning import AreaPlan, Context, Reason, split_reference
 
 STAMPED = ("release", "image_digest", "driver", "gpus", "mig", "tier")
@@ -79,7 +79,7 @@ def _floors(context: Context) -> dict[str, Any]:
 def _not_applicable(context: Context, wanted: dict[str, list[str]]) -> dict[str, str]:
     """Checks that cannot apply, said before the test runs; the test itself never decides that."""
     reasons: dict[str, str] = {}
-    if context.fabric_kind is None:
+    if context.fabric_kind is None and not nvidia_fabric.unplanned(context):
         reasons["fabric"] = "this board has no NVSwitch fabric"
     if any(wanted.values()):
         reasons["all_reduce_exact"] = "MIG instances cannot talk to each other, and a process sees one of them"
