@@ -44,7 +44,8 @@ def plan(context: Context) -> AreaPlan:
         actual[gpu.pci_bus_id] = _actual_words(gpu)
         if target[gpu.pci_bus_id] != actual[gpu.pci_bus_id]:
             area.actions += _card_actions(gpu, entry, reset)
-            _busy(context, gpu, area)
+            if _takes_away(gpu, entry):
+                _busy(context, gpu, area)
             if reset:
                 _cannot_reset(gpu, entry["mode"], area)
     for name in {str(gpu.entry["mig"]) for gpu in context.gpus if gpu.entry is not None and gpu.entry["mig"] and wanted[gpu.pci_bus_id]}:
@@ -217,8 +218,21 @@ def _cannot_reset(gpu: Gpu, mode: str, area: AreaPlan) -> None:
         )
 
 
+def _takes_away(gpu: Gpu, entry: Mapping[str, Any]) -> bool:
+    """Whether something that can be in use ends: the mode changes, or an instance goes. New instances in free space disturb nobody."""
+    if gpu.smi is None:
+        return False
+    mig = gpu.smi["mig"]
+    if not mig["current"] == mig["pending"] == entry["mode"]:
+        return True
+    places = {(instance["profile"], instance["start"]) for instance in entry["instances"]}
+    found = Counter((instance["profile"], instance["placement_start"]) for instance in mig["instances"])
+    # Several compute instances of one GPU instance, which are listed one by one, give way to one.
+    return any(place not in places or count > 1 for place, count in found.items())
+
+
 def _busy(context: Context, gpu: Gpu, area: AreaPlan) -> None:
-    """A change of a card in use is refused; use of another card does not matter."""
+    """Holders are known by card and not by instance, so any use of the card refuses the change; use of another card does not matter."""
     if gpu.smi is None:
         return
     pids = {int(process["pid"]) for process in gpu.smi["processes"]}

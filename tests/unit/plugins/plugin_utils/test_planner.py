@@ -445,6 +445,19 @@ def test_no_fabric_without_switches_but_a_warning_on_a_full_board() -> None:
     assert plan["areas"]["smoke_test"]["desired"]["not_applicable"] == {"fabric": "this board has no NVSwitch fabric"}
 
 
+@pytest.mark.parametrize("state", ["In Progress", "Not Started", "Completed"])
+@pytest.mark.parametrize("gpu", [0, 7])
+def test_a_fabric_that_a_gpu_reports_is_not_excused_though_no_switch_shows(state: str, gpu: int) -> None:
+    """A machine of a cloud provider: its GPUs belong to a fabric whose switches it does not see."""
+    facts = planned_host(nvswitches=0)
+    assert plan_for(facts)["areas"]["smoke_test"]["desired"]["not_applicable"].keys() == {"fabric"}
+    facts["nvidia_smi"]["gpus"][gpu]["fabric"].update(state=state)
+    plan = plan_for(facts)
+    assert plan["areas"]["smoke_test"]["desired"]["not_applicable"] == {}
+    assert plan["areas"]["nvidia_fabric"]["desired"] == {"required": False}
+    assert [f"({BUS_IDS[gpu]} {state}, N/A)" in warning for warning in plan["warnings"] if "report a fabric" in warning] == [True]
+
+
 def test_an_nvlink5_board_is_known_by_its_gpus() -> None:
     plan = plan_for(facts_for(pci_id="10de:2901", nvswitches=0), gpu_expected={"model": "b200-sxm-180gb", "count": 8})
     fabric = plan["areas"]["nvidia_fabric"]["desired"]
@@ -746,6 +759,40 @@ def test_a_card_in_use_keeps_its_layout_and_another_card_does_not_matter() -> No
     facts = facts_for(**CONVERGED, holders=(WORKLOAD,))
     assert "GPU 0000:1a:00.0 is in use" in only(plan_for(facts, **layout({"gpus": [0], "instances": {"1g.10gb": 7}}))["refusals"])
     assert plan_for(facts, **layout({"gpus": [1], "instances": {"1g.10gb": 7}}))["refusals"] == []
+
+
+JOB_STAYS: dict[str, tuple[list[dict[str, Any]], dict[str, int], bool]] = {
+    "free half is split": ([instance("3g.40gb", 4)], {"3g.40gb": 1, "1g.10gb": 3}, True),
+    "nothing was there": ([], {"1g.10gb": 7}, True),
+    "another instance goes": ([instance("3g.40gb", 4), instance("1g.10gb", 0, 1)], {"3g.40gb": 1, "2g.20gb": 1}, False),
+    "an instance goes and nothing comes": ([instance("3g.40gb", 4), instance("3g.40gb", 0, 1)], {"3g.40gb": 1}, False),
+    "all others fit around it": ([instance("1g.10gb", 4)], {"4g.40gb": 1, "1g.10gb": 3}, True),
+    "no place without moving": ([instance("1g.10gb", 2)], {"4g.40gb": 1, "1g.10gb": 3}, False),
+    "two compute instances become one": ([instance("3g.40gb", 4), {**instance("3g.40gb", 4), "ci": 1}], {"3g.40gb": 1}, False),
+    "a compute instance is missing": ([{**instance("3g.40gb", 4), "ci": None, "uuid": None}], {"3g.40gb": 1}, True),
+    "the place is not known": ([{**instance("3g.40gb", 4), "placement_start": None}], {"3g.40gb": 2}, False),
+}
+
+
+@pytest.mark.parametrize(("there", "wanted", "goes_on"), JOB_STAYS.values(), ids=list(JOB_STAYS))
+@pytest.mark.parametrize("by", ["holder", "process"])
+def test_beside_a_running_job_only_free_space_changes(there: list[dict[str, Any]], wanted: dict[str, int], goes_on: bool, by: str) -> None:
+    facts = facts_for(**CONVERGED, mig={0: there}, holders=({**WORKLOAD, "device": "/dev/nvidia0" if by == "holder" else "/dev/nvidiactl"},))
+    if by == "process":
+        facts["nvidia_smi"]["gpus"][0]["processes"] = [{"pid": WORKLOAD["pid"], "name": "python3", "memory_mib": 10}]
+    plan = plan_for(facts, **layout({"gpus": [0], "instances": wanted}))
+    assert not plan["areas"]["mig"]["converged"]
+    assert (plan["refusals"] == []) == goes_on
+    if not goes_on:
+        assert "GPU 0000:1a:00.0 is in use by python3 train.py" in only(plan["refusals"])
+        assert plan["drain"]
+
+
+@pytest.mark.parametrize(("current", "pending"), [("enabled", "enabled"), ("disabled", "enabled"), ("enabled", "disabled")])
+def test_under_a_running_job_the_mode_does_not_change(current: str, pending: str) -> None:
+    facts = facts_for(**CONVERGED, holders=(WORKLOAD,))
+    facts["nvidia_smi"]["gpus"][0]["mig"].update(current=current, pending=pending)
+    assert "GPU 0000:1a:00.0 is in use" in only(plan_for(facts)["refusals"])
 
 
 def test_a_mode_that_is_pending_is_not_converged() -> None:
