@@ -92,6 +92,14 @@ def smi_hang(machine: Machine, argument: str | None, on: bool) -> None:
     _plain(machine, "smi-hang", on)
 
 
+@_fault("fabric-not-completed", "", "the GPUs stay In Progress with the fabric, although its manager runs")
+def fabric_not_completed(machine: Machine, argument: str | None, on: bool) -> None:
+    _plain(machine, "fabric-not-completed", on)
+    with machine.store.change() as state:
+        if state["fabric"] != "none":
+            state["fabric"] = "in_progress" if on else "completed"
+
+
 _TRAIN = """\
 # Stand-in of a training job by the rackready lab: it holds a GPU's device node until it is stopped.
 import signal

@@ -59,6 +59,16 @@ def test_a_hang_is_noted_and_taken_back(machine: faults.Machine) -> None:
     assert faults.heal(machine, None) == []
 
 
+@pytest.mark.parametrize(("before", "broken", "healed"), [("completed", "in_progress", "completed"), ("none", "none", "none")])
+def test_a_fabric_that_does_not_complete_is_only_where_there_is_one(machine: faults.Machine, before: str, broken: str, healed: str) -> None:
+    with machine.store.change() as state:
+        state["fabric"] = before
+    faults.break_(machine, "fabric-not-completed", None)
+    assert machine.store.read()["fabric"] == broken
+    faults.heal(machine, None)
+    assert machine.store.read()["fabric"] == healed
+
+
 @pytest.mark.parametrize(("name", "argument", "words"), [("gpu-gon", None, "no fault 'gpu-gon'"), ("gpu-gone", "8", "no GPU 8"), ("gpu-gone", "x", "no GPU x")])
 def test_faults_that_cannot_be(machine: faults.Machine, name: str, argument: str | None, words: str) -> None:
     with pytest.raises(faults.FaultError, match=words):
