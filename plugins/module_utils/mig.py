@@ -117,10 +117,31 @@ def apply(gpus: list[dict[str, Any]], read: Read, run: Run, check_mode: bool) ->
     was = {gpu["pci_bus_id"]: _text(before[gpu["pci_bus_id"]]) for gpu in gpus}
     wanted = {gpu["pci_bus_id"]: _words(gpu["mode"], _places(gpu)) for gpu in gpus}
     if commands and not check_mode:
-        for command in commands:
-            run(command)
+        _run_all(commands, wanted, read, run)
         _compare(wanted, states(read()))
     return {"changed": bool(commands), "actions": [" ".join(command) for command in commands], "diff": {"before": was, "after": wanted if commands else was}}
+
+
+def _run_all(commands: list[list[str]], wanted: dict[str, str], read: Read, run: Run) -> None:
+    """All commands, creations last: a mode that waits for a reset must be told as that, not as the failure of what needs the mode."""
+    creations = [command for command in commands if "-cgi" in command]
+    rest = [command for command in commands if command not in creations]
+    for command in rest:
+        run(command)
+    if creations and any("-mig" in command for command in rest):
+        for bus_id, state in states(read()).items():
+            if bus_id in wanted:
+                _not_waiting(bus_id, state)
+    for command in creations:
+        run(command)
+
+
+def _not_waiting(bus_id: str, state: GpuState) -> None:
+    if state.current != state.pending:
+        raise MigError(
+            f"GPU {bus_id} keeps MIG {state.current} until it is reset (pending: {state.pending}); "
+            "stop what holds the GPU, services such as DCGM included, or reboot the host, then run again"
+        )
 
 
 def _places(gpu: dict[str, Any]) -> list[tuple[str, int]]:
@@ -134,11 +155,7 @@ def _compare(wanted: dict[str, str], after: dict[str, GpuState]) -> None:
             raise MigError(f"nvidia-smi does not list GPU {bus_id} any more after the change; look at dmesg for Xid lines")
         if state.current == "unsupported":
             continue
-        if state.current != state.pending:
-            raise MigError(
-                f"GPU {bus_id} keeps MIG {state.current} until it is reset (pending: {state.pending}); "
-                "stop what holds the GPU or reboot the host, then run again"
-            )
+        _not_waiting(bus_id, state)
         if _text(state) != words:
             raise MigError(f"GPU {bus_id} holds {_text(state)} after the change, planned was {words}")
 

@@ -133,9 +133,12 @@ def test_check_mode_names_the_commands_and_runs_none() -> None:
     assert board.commands == []
 
 
-def test_a_mode_that_waits_for_a_reset_is_an_error_that_says_so() -> None:
+@pytest.mark.parametrize("places", [(), (("7g.80gb", 0),)])
+def test_a_mode_that_waits_for_a_reset_is_an_error_that_says_so(places: tuple[tuple[str, int], ...]) -> None:
+    board = Board(reset_needed=True)
     with pytest.raises(MigError, match="keeps MIG disabled until it is reset"):
-        Board(reset_needed=True).apply(layout(mode="enabled"))
+        board.apply(layout(*places))
+    assert board.commands == [f"nvidia-smi -i {BUS} -mig 1"], "nothing is created on a GPU whose mode waits"
 
 
 def test_a_gpu_that_is_not_there_is_named() -> None:
