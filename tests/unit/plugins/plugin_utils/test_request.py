@@ -34,6 +34,14 @@ def test_nothing_asked_is_the_default_release() -> None:
     assert asked.pin_for == ("debian-13/x86_64",)
 
 
+def test_without_jsonschema_a_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(request, "jsonschema", None)
+    request._validator.cache_clear()
+    [sentence] = mistakes({"gpu_stack_release": "2026.11-longterm"})
+    assert "jsonschema is missing on the controller" in sentence
+    assert "pip install jsonschema" in sentence
+
+
 def test_everything_asked_arrives() -> None:
     asked = request.parse(
         {
