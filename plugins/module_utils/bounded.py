@@ -57,7 +57,8 @@ class Child:
         self._error: OSError | None = None
         self._process: subprocess.Popen[bytes] | None = None
         try:
-            self._process = subprocess.Popen(
+            # Not run_command, which waits for a child that cannot be killed.
+            self._process = subprocess.Popen(  # pylint: disable=ansible-bad-function
                 argv,
                 stdin=subprocess.DEVNULL,
                 stdout=self._files[0],

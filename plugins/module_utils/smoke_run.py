@@ -182,7 +182,8 @@ def run_child(
     """
     started = time.monotonic()
     try:
-        child = subprocess.Popen(
+        # Not run_command, which waits for a child that cannot be killed.
+        child = subprocess.Popen(  # pylint: disable=ansible-bad-function
             list(command), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True, close_fds=True
         )
     except OSError as error:
