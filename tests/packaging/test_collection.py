@@ -16,7 +16,7 @@ def test_the_tarball_holds_what_a_site_needs_and_nothing_else(tree: Path, tarbal
         files = {member.name for member in archive if not member.isdir()}
     rooms = ("docs", "inventory/example", "meta", "playbooks", "plugins", "roles")
     wanted = {str(path.relative_to(tree)) for room in rooms for path in (tree / room).rglob("*") if path.is_file()}
-    assert files == wanted | {"CHANGELOG.md", "FILES.json", "MANIFEST.json", "README.md"}
+    assert files == wanted | {"CHANGELOG.md", "COPYING", "FILES.json", "MANIFEST.json", "README.md"}
 
 
 def test_its_playbooks_are_found_by_name(ansible: Controller, installed: Path, tmp_path: Path) -> None:
