@@ -50,7 +50,10 @@ def report(arguments: argparse.Namespace, console: Console) -> int:
     found, problems = newest_records(arguments.records, arguments.hosts)
     records = [entry.record for entry in found]
     if arguments.junit:
-        arguments.junit.write_bytes(junit(records))
+        try:
+            arguments.junit.write_bytes(junit(records))
+        except OSError as error:
+            raise OSError(f"cannot write the JUnit file {arguments.junit}: {error.strerror}") from error
     if arguments.json:
         # Not through rich: it would wrap and colour.
         console.file.write(json.dumps(records, ensure_ascii=False, indent=2) + "\n")

@@ -35,6 +35,7 @@ notes:
 
 import atexit
 import os
+import shlex
 import signal
 import sys
 import uuid
@@ -69,6 +70,12 @@ from ansible_collections.rackready.gpu.plugins.plugin_utils.record_files import 
 REASON_WIDTH = 100
 # Ctrl-C, a scheduler's or init's stop, a lost terminal.
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def inventory_options() -> str:
+    """The inventories of this run as options, each followed by a space."""
+    sources = [os.path.relpath(source) if os.path.exists(source) else source for source in context.CLIARGS.get("inventory") or ()]  # noqa: PTH110
+    return "".join(f"-i {shlex.quote(source)} " for source in sources)
 
 
 def collection_version(root: Path) -> str:
@@ -178,7 +185,7 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]  # ansible-core has no
         log = self._logs.get(host)
         if log is None:
             now = datetime.now(UTC)
-            log = self._logs[host] = HostLog(host, self._playbook_name, now, now)
+            log = self._logs[host] = HostLog(host, self._playbook_name, now, now, inventory_options())
         log.playbook = self._playbook_name
         return log
 

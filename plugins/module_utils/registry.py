@@ -201,7 +201,7 @@ def _status_sentence(url: str, response: Response) -> str:
     what = {
         401: "the registry refuses anonymous pulls: use a public image or a mirror that allows them",
         403: "the registry forbids it: use a public image or a mirror that allows it",
-        404: "it is not there: check name, tag and digest; if the digest was locked long ago, run ansible-playbook playbooks/pin.yml",
+        404: "it is not there: check name, tag and digest; if the digest was locked long ago, run playbooks/pin.yml",
         429: "the registry limits anonymous pulls and the limit is reached: wait, or use a mirror",
     }.get(response.status, "try again, then ask who runs the registry")
     said = response.body[:200].decode("utf-8", errors="replace").strip()

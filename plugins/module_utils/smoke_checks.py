@@ -172,7 +172,7 @@ def gpu_count(gpus: Sequence[ExpectedGpu], facts: Facts, counted: Mapping[int, A
 def _smi_missing(name: str, smi: Mapping[str, Any], value: Any = None, gpu: Gpu | None = None) -> Check:
     """``could_not_run`` because nvidia-smi gave no answer."""
     remedies = {
-        "absent": "install the driver: ansible-playbook playbooks/provision.yml",
+        "absent": "install the driver with playbooks/provision.yml",
         "hung": "look for Xid messages in `dmesg`; a GPU whose driver hangs usually needs a reset or a reboot",
     }
     reason = f"nvidia-smi is {smi['state']}: {smi['error'] or 'no further words'}"
@@ -197,7 +197,7 @@ def driver_library_match(facts: Facts, planned: str | None) -> Check:
     missing = [key for key in ("module", "library", "nvidia_smi") if not value[key]]
     if missing:
         reason = f"the driver version is not told by: {', '.join(missing)}"
-        remedy = "install and load the driver: ansible-playbook playbooks/provision.yml"
+        remedy = "install and load the driver with playbooks/provision.yml"
         return make_check("driver_library_match", COULD_NOT_RUN, reason, remedy=remedy, value=value, source=source)
     return make_check("driver_library_match", PASS, value=value, source=source)
 
@@ -598,7 +598,7 @@ def container_run(outcome: Outcome) -> Check:
         )
 
     if child.error:
-        return check(child.error, "install and start the container engine: ansible-playbook playbooks/provision.yml")
+        return check(child.error, "install and start the container engine with playbooks/provision.yml")
     if child.timed_out:
         stuck = "; ".join(f"rank {rank} in {log.stage[0]} since {max(0.0, child.seconds - log.stage[1]):.0f} s" for rank, log in logs.items() if log.stage)
         left = f"; {child.left_behind}" if child.left_behind else ""
@@ -621,7 +621,7 @@ def _engine_remedy(lines: Sequence[str]) -> str:
     if "cdi" in text:
         return "regenerate the device specification: systemctl restart nvidia-cdi-refresh.service; Docker needs features.cdi in daemon.json"
     if "no such image" in text or "unable to find image" in text:
-        return "pull the image: ansible-playbook playbooks/provision.yml"
+        return "pull the image with playbooks/provision.yml"
     if "torchrun" in text:
         return "the image has no torchrun: choose one with PyTorch (pytorch_image_ref)"
     if "operation not permitted" in text or "rlimit" in text:

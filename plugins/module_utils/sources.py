@@ -79,10 +79,10 @@ def _missing_packages(asked: Sequence[Mapping[str, Any]], found: Sequence[Mappin
         for package, version in wanted.items():
             versions = [known for entry in mine for known in entry["packages"].get(package, [])]
             if not versions:
-                remedy = hint or "it left the repository or has another name there; check the release and run ansible-playbook playbooks/pin.yml"
+                remedy = hint or "it left the repository or has another name there; check the release and run playbooks/pin.yml"
                 problems.append(f"{where} has no package {package}: {remedy}.")
             elif version is not None and version not in versions:
-                remedy = hint or "it left the repository; run ansible-playbook playbooks/pin.yml or use a mirror that keeps it (rackready_mirror.packages)"
+                remedy = hint or "it left the repository; run playbooks/pin.yml or use a mirror that keeps it (rackready_mirror.packages)"
                 problems.append(f"{where} has no {package} {version} (its newest is {versions[-1]}): {remedy}.")
 
 

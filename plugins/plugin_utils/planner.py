@@ -96,6 +96,8 @@ def _host(context: Context) -> tuple[list[str], list[str]]:
         f"The catalog does not know the GPU {pci_id}: it is planned as a recent one, its capability is read from the driver and no floor is known."
         for pci_id in strange
     ]
+    if context.gpus and context.request.expected is None:
+        warnings.append(f"gpu_expected is not set, so nobody notices a missing card: write what was bought ({len(context.gpus)} GPUs are on the bus).")
     return refusals, warnings
 
 

@@ -21,7 +21,7 @@ from ansible_collections.rackready.gpu.plugins.plugin_utils.versions import at_l
 Facts = Mapping[str, Any]
 
 UNKNOWN = "unknown"
-PIN_REMEDY = "run ansible-playbook playbooks/pin.yml"
+PIN_REMEDY = "run playbooks/pin.yml"
 
 
 def refusal(what: str, why: str, remedy: str) -> str:

@@ -119,6 +119,8 @@ class HostLog:
     playbook: str
     started_at: datetime
     finished_at: datetime
+    inventory: str = ""
+    """The run's own inventory options, each followed by a space, so that a remedy can be pasted: ``-i inventory/site ``."""
     ours: bool = False
     plan: dict[str, Any] | None = None
     plan_after: dict[str, Any] | None = None
@@ -315,7 +317,7 @@ def conclude(log: HostLog, run: Run, interruption: str | None) -> Conclusion | N
 
 
 def _again(log: HostLog, playbook: str | None = None) -> str:
-    return f"ansible-playbook {playbook or log.playbook} -l {log.host}"
+    return f"ansible-playbook {log.inventory}{playbook or log.playbook} -l {log.host}"
 
 
 def _test_against(log: HostLog, _run: Run, _interruption: str | None) -> Conclusion | None:
@@ -328,14 +330,16 @@ def _test_against(log: HostLog, _run: Run, _interruption: str | None) -> Conclus
 def _lost(log: HostLog, _run: Run, _interruption: str | None) -> Conclusion | None:
     if log.unreachable is None:
         return None
-    remedy = f"Check that the host is up and that its address and key are right (ansible {log.host} -m ansible.builtin.ping), then run again: {_again(log)}"
+    ping = f"ansible {log.inventory}{log.host} -m ansible.builtin.ping"
+    remedy = f"Check that the host is up and that its address and key are right ({ping}), then run again: {_again(log)}"
     return Conclusion("unreachable", log.unreachable, remedy)
 
 
 def _refused(log: HostLog, _run: Run, _interruption: str | None) -> Conclusion | None:
     refusals = [str(sentence) for sentence in log.last_plan.get("refusals") or []]
     if refusals:
-        return Conclusion("refused", " ".join(refusals), f"Nothing more was changed. Do what each sentence says, then: {_again(log)}")
+        more = "more " if log.changed else ""
+        return Conclusion("refused", " ".join(refusals), f"Nothing {more}was changed. Do what each sentence says, then: {_again(log)}")
     if log.failure and log.failure.action == SOURCES and not log.changed:
         return Conclusion("refused", log.failure.message, log.failure.remedy or f"Nothing was changed. Make the sources reachable, then: {_again(log)}")
     return None
@@ -353,7 +357,11 @@ def _interrupted(log: HostLog, _run: Run, interruption: str | None) -> Conclusio
     if interruption is None:
         return None
     running = f" while '{log.running}' ran: what that task has done is unknown" if log.running else ""
-    return Conclusion("interrupted", f"{interruption}{running}", f"Run again; it plans from what is there: {_again(log)}")
+    return Conclusion(
+        "interrupted",
+        f"{interruption}{running}",
+        f"What ran on the host may still run there: wait a minute, then run again; it plans from what is there: {_again(log)}",
+    )
 
 
 def _differing(plan: Mapping[str, Any]) -> list[str]:

@@ -284,4 +284,4 @@ def _wrong_lock(asked: Mapping[str, Any]) -> Iterator[str]:
     error = next(iter(_validator()(_schema("lock")).iter_errors(lock)), None)
     if error is not None:
         where = ".".join(str(step) for step in error.absolute_path) or "its top level"
-        yield f"rackready_lock is damaged at {where} ({error.message[:200]}): write it again with ansible-playbook playbooks/pin.yml."
+        yield f"rackready_lock is damaged at {where} ({error.message[:200]}): write it again with playbooks/pin.yml."

@@ -163,7 +163,7 @@ def test_refused(changes: dict[str, Any], variables: dict[str, Any], words: str)
 def test_without_a_lock_driver_toolkit_and_image_are_refused_with_the_remedy() -> None:
     refusals = plan_for(facts_for(), rackready_lock=None)["refusals"]
     assert len(refusals) == 3
-    assert all(sentence.endswith("run ansible-playbook playbooks/pin.yml.") for sentence in refusals)
+    assert all(sentence.endswith("run playbooks/pin.yml.") for sentence in refusals)
 
 
 def test_a_lock_for_another_address_is_refused() -> None:
@@ -842,3 +842,9 @@ def test_planning_is_deterministic_and_its_result_plans_to_nothing(changes: dict
     assert open_areas(again) == ["smoke_test"], [(name, again["areas"][name]["actions"]) for name in open_areas(again)]
     assert again["converged"]
     assert canonical(plan_for(apply_plan(after, again), **variables)) == canonical(again)
+
+
+def test_a_host_without_gpu_expected_is_planned_with_a_warning() -> None:
+    """A missing card would go unnoticed: that is said, since the variable is the only thing that knows what was bought."""
+    assert "gpu_expected is not set" in " ".join(plan_for(facts_for(gpus=7), gpu_expected=None)["warnings"])
+    assert "gpu_expected is not set" not in " ".join(plan_for(facts_for())["warnings"])

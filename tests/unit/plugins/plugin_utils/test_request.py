@@ -190,7 +190,7 @@ def test_a_damaged_lock_says_where_and_how_to_write_it_again() -> None:
     lock["images"][plans.IMAGE]["index"] = "latest"
     sentence = mistakes({"rackready_lock": lock})[0]
     assert f"images.{plans.IMAGE}.index" in sentence
-    assert sentence.endswith("write it again with ansible-playbook playbooks/pin.yml.")
+    assert sentence.endswith("write it again with playbooks/pin.yml.")
 
 
 def test_only_our_variables_are_read() -> None:
