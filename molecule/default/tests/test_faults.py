@@ -72,8 +72,7 @@ def test_a_converged_host_with_a_running_job_is_left_in_peace(broken: Callable[[
 
 def test_gpus_that_do_not_join_the_fabric_are_waited_for_and_then_named(broken: Callable[[str], None]) -> None:
     broken("fabric-not-completed")
-    record = failed(play("site.yml"), "failed", f"{HOST}: 8 of 8 GPUs have not joined the fabric", "0000:1a:00.0 says In Progress", "nvidia-fabricmanager")
-    assert record["stamp"] is None or record["stamp"]["verdict"] == "simulated"
+    failed(play("site.yml"), "failed", f"{HOST}: 8 of 8 GPUs have not joined the fabric", "0000:1a:00.0 says In Progress", "nvidia-fabricmanager")
 
 
 def test_after_healing_the_host_proves_itself_again() -> None:
