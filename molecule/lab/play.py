@@ -29,13 +29,21 @@ class Played:
         return record
 
 
-def play(playbook: str, *arguments: str, variables: dict[str, Any] | None = None, limit: str = "h100_nodes") -> Played:
-    """Run ``ansible-playbook`` from the root of the checkout with records in a folder of their own."""
+def command_of(
+    playbook: str, *arguments: str, variables: dict[str, Any] | None = None, limit: str = "h100_nodes"
+) -> tuple[list[str], dict[str, str], Path]:
+    """What an operator would type at the root of the checkout, its environment, and the folder of its own that the records go to."""
     records = Path(tempfile.mkdtemp(prefix="records-", dir=ROOT / ".lab"))
     extra = json.dumps({**(variables or {}), "rackready_records_dir": str(records)})
     command = ["ansible-playbook", "-i", "inventory/lab", playbook, "-l", limit, "-e", extra, *arguments]
     # Molecule points Ansible at a configuration of its own; an operator has the checkout's.
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("ANSIBLE_", "MOLECULE_"))}
+    return command, environment, records
+
+
+def play(playbook: str, *arguments: str, variables: dict[str, Any] | None = None, limit: str = "h100_nodes") -> Played:
+    """Run ``ansible-playbook`` from the root of the checkout with records in a folder of their own."""
+    command, environment, records = command_of(playbook, *arguments, variables=variables, limit=limit)
     ran = subprocess.run(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=LIMIT_S, check=False)
     return Played(ran.returncode, ran.stdout, records)
 
