@@ -10,7 +10,7 @@ from typing import Any
 
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
-from ansible_collections.rackready.gpu.plugins.plugin_utils import catalog_loader, plan_text, planner, variables
+from ansible_collections.rackready.gpu.plugins.plugin_utils import catalog_loader, group_variables, plan_text, planner, variables
 from ansible_collections.rackready.gpu.plugins.plugin_utils.request import RequestError, parse
 
 
@@ -37,10 +37,13 @@ class ActionModule(ActionBase):  # type: ignore[misc]
             facts = variables.plain(facts)
         except (ValueError, RecursionError) as error:
             raise AnsibleActionFail(f"{host}: its facts cannot be used ({error}): gather them again with rackready.gpu.gpu_host_facts.") from error
+        mistakes = group_variables.check(host, task_vars["hostvars"], task_vars, self._task)
         try:
             request = parse(variables.collect(task_vars, self._templar.template), catalog)
         except RequestError as error:
-            plan = _refused(host, str(task_vars.get("gpu_stack_release") or ""), error.sentences)
+            mistakes += error.sentences
+        if mistakes:
+            plan = _refused(host, str(task_vars.get("gpu_stack_release") or ""), mistakes)
             return _failed(result, plan, host)
         plan = planner.make_plan(host, facts, request, catalog)
         result["ansible_facts"] = {"gpu_plan": plan}

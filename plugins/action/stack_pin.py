@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
-from ansible_collections.rackready.gpu.plugins.plugin_utils import catalog_loader, pin, request, variables
+from ansible_collections.rackready.gpu.plugins.plugin_utils import catalog_loader, group_variables, pin, request, variables
 
 LOCK_FILE = "rackready_images.yml"
 
@@ -62,7 +62,10 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         """What every host of the play asks for; a host that was never seen counts for ``rackready_pin_for``."""
         needs = pin.Needs()
         for host in task_vars["ansible_play_hosts_all"]:
-            host_vars = task_vars["hostvars"][host]
+            hostvars = task_vars["hostvars"]
+            host_vars = hostvars[host]
+            contradictions = group_variables.check(host, hostvars, hostvars.raw_get(host), self._task)
+            needs.problems += [f"{host}: {sentence}" for sentence in contradictions]
             try:
                 found = {name: value for name, value in variables.collect(host_vars, self._templar.template).items() if name != "rackready_lock"}
                 asked = request.parse(found, catalog)

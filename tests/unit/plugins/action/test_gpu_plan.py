@@ -168,3 +168,97 @@ def test_the_end_of_a_run_can_demand_a_host_as_planned(tmp_path: Path) -> None:
     assert (
         "the host is not as planned in docker (units docker.service is enabled, failed instead of enabled, active)" in done.results["h100-02"]["planned"]["msg"]
     )
+
+
+RELEASE = "2026.11-longterm"
+OTHER = "2026.11-newest"  # no release of the catalog: what is told is the contradiction, not the name
+A100 = {"count": 8, "model": "a100-sxm4-80gb"}
+
+
+@pytest.fixture(scope="module")
+def grouped(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Hosts in groups that contradict each other, or do not."""
+    directory = tmp_path_factory.mktemp("grouped")
+    facts = facts_file(directory, "bare", facts_for())
+    names = ["both", "host-var", "host-file", "priority", "child", "agree", "expected", "overridden", "file-wins", "deep"]
+    members = {
+        "h100_nodes": ["both", "host-var", "host-file", "agree", "priority"],
+        "canary": ["both", "host-var", "host-file", "deep"],
+        "last_word": ["priority"],
+        "same": ["agree"],
+        "a100_nodes": ["expected"],
+        "rented": ["expected"],
+        "inline": ["overridden"],
+        "from_file": ["file-wins"],
+    }
+    values: dict[str, dict[str, Any]] = {
+        "h100_nodes": {"gpu_stack_release": RELEASE},
+        "canary": {"gpu_stack_release": "{{ other }}"},
+        "last_word": {"gpu_stack_release": OTHER, "ansible_group_priority": 5},
+        "same": {"gpu_stack_release": "{{ 'LONGTERM' | lower | replace('longterm', '2026.11-longterm') }}"},
+        "a100_nodes": {"gpu_expected": A100},
+        "rented": {},
+        "inline": {"smoke_test_tier": "burn"},
+        "from_file": {},
+    }
+    children: dict[str, Any] = {name: {"hosts": dict.fromkeys(members[name]), "vars": values[name]} for name in members}
+    children["site"] = {
+        "vars": {"gpu_stack_release": OTHER},
+        "children": {"racks": {"vars": {"gpu_stack_release": RELEASE}, "hosts": {"child": None, "deep": None}}},
+    }
+    hosts: dict[str, Any] = {name: {"facts_file": facts} for name in names}
+    hosts["host-var"]["gpu_stack_release"] = RELEASE
+    files = {
+        "group_vars/all/main.yml": "smoke_test_tier: accept\n",
+        "group_vars/rented.yml": "gpu_expected: {model: h100-sxm5-80gb, count: 8}\n",
+        "group_vars/from_file.yml": "smoke_test_tier: burn\n",
+        "host_vars/host-file.yml": f"gpu_stack_release: {RELEASE}\n",
+    }
+    for name, text in files.items():
+        path = directory / "inventory" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    inventory = {"vars": {**LOCAL, "other": OTHER, "rackready_lock": plans.lock()}, "hosts": hosts, "children": children}
+    return run(directory, inventory, playbook(directory))
+
+
+def refusals_of(done: Run, host: str) -> list[str]:
+    found: list[str] = done.results[host]["planned"]["ansible_facts"]["gpu_plan"]["refusals"]
+    return found
+
+
+def test_groups_that_contradict_each_other_are_refused(grouped: Run) -> None:
+    [sentence] = refusals_of(grouped, "both")
+    assert sentence.startswith(
+        f'gpu_stack_release is "{RELEASE}" in the group h100_nodes and "{OTHER}" in the group canary, and none of these groups is part of another'
+    )
+    assert grouped.results["both"]["planned"]["msg"] == f"both: {sentence}"
+    # canary lies less deep than racks, so its name is not what Ansible goes by; what the operator sees is the same.
+    [sentence] = refusals_of(grouped, "deep")
+    assert "Ansible would silently take that of racks" in sentence
+    [sentence] = refusals_of(grouped, "expected")
+    assert f"gpu_expected is {json.dumps(plans.MODEL)} in the group rented and {json.dumps(A100)} in the group a100_nodes" in sentence
+
+
+def test_a_group_of_the_inventory_file_that_a_file_of_a_parent_overrides_is_refused(grouped: Run) -> None:
+    [sentence] = refusals_of(grouped, "overridden")
+    assert sentence.startswith('smoke_test_tier is "burn" in the group inline and "accept" in the group all above it')
+    assert sentence.endswith("set it in group_vars/inline.yml instead.")
+
+
+@pytest.mark.parametrize("host", ["host-var", "host-file", "child", "agree", "file-wins"])
+def test_a_value_that_somebody_has_decided_is_no_contradiction(grouped: Run, host: str) -> None:
+    assert refusals_of(grouped, host) == []
+
+
+def test_an_explicit_priority_decides(grouped: Run) -> None:
+    [sentence] = refusals_of(grouped, "priority")
+    assert sentence == f'gpu_stack_release is "{OTHER}", but must be one of {RELEASE}.'
+
+
+def test_an_extra_variable_decides(tmp_path: Path) -> None:
+    hosts = {"h100-01": {"facts_file": facts_file(tmp_path, "bare", facts_for())}}
+    groups = {name: {"hosts": dict.fromkeys(hosts), "vars": {"gpu_stack_release": value}} for name, value in (("canary", OTHER), ("h100_nodes", RELEASE))}
+    inventory = {"vars": {**LOCAL, "rackready_lock": plans.lock()}, "hosts": hosts, "children": groups}
+    done = run(tmp_path, inventory, playbook(tmp_path), "-e", f"gpu_stack_release={RELEASE}")
+    assert refusals_of(done, "h100-01") == []

@@ -119,3 +119,12 @@ def test_wrong_variables_and_a_file_that_would_be_hidden_are_refused(fleet: Flee
     assert hidden.returncode != 0
     assert "all.yml would no longer be read beside a directory all/: move it to" in hidden.output
     assert not fleet.lock.exists()
+
+
+def test_groups_that_contradict_each_other_are_told_with_their_host(fleet: Fleet) -> None:
+    groups = {name: {"hosts": {"h100-01": None}, "vars": {"gpu_stack_release": value}} for name, value in (("a", "2026.11-longterm"), ("b", "2026.11-newest"))}
+    inventory = {"vars": fleet.variables, "hosts": {"h100-01": {"ansible_host": "192.0.2.1"}}, "children": groups}
+    done = run(fleet.directory, inventory, ROOT / "playbooks" / "pin.yml")
+    assert done.returncode != 0
+    assert 'h100-01: gpu_stack_release is "2026.11-newest" in the group b and "2026.11-longterm" in the group a' in " ".join(done.output.split())
+    assert not fleet.lock.exists()
