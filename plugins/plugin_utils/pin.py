@@ -14,10 +14,12 @@ from ansible_collections.rackready.gpu.plugins.plugin_utils.catalog_loader impor
 from ansible_collections.rackready.gpu.plugins.plugin_utils.planning import (
     Repository,
     VersionRule,
+    docker_shipped,
     driver_rule,
     full_reference,
     repository,
     split_reference,
+    toolkit_version,
 )
 from ansible_collections.rackready.gpu.plugins.plugin_utils.request import Request
 
@@ -61,10 +63,10 @@ class Needs:
             for name, entry in fabric["packages"].items():
                 if entry["repository"] is not None:
                     wanted[entry["repository"], name] = rule if entry["version"] == "driver" else VersionRule()
-        toolkit = VersionRule(exact=request.toolkit_version or str(release["container_toolkit"]["version"]))
+        toolkit = toolkit_version(request, release)
         for name in catalog.toolkit["packages"][manager]:
-            wanted[catalog.toolkit["repository"], name] = toolkit
-        if request.docker_source == "docker" or distribution not in catalog.docker["distribution"]:
+            wanted[catalog.toolkit["repository"], name] = VersionRule(exact=toolkit)
+        if request.docker_source == "docker" or docker_shipped(catalog, distribution, toolkit) is None:
             for name in catalog.docker["docker"]["packages"][manager]:
                 wanted[catalog.docker["docker"]["repository"], name] = VersionRule()
         for (name, package), package_rule in wanted.items():
@@ -125,7 +127,8 @@ def lock(needs: Needs, catalog: Catalog, answers: Mapping[str, Any], written_at:
     for asked, ref in sorted(needs.images.items()):
         entry = resolved[ref]
         images[asked] = {"index": entry["index"], "platforms": {name: entry["platforms"][name] for name in sorted(entry["platforms"])}}
-    return {"schema": 1, "written_at": written_at, "images": images, "repositories": repositories}, problems
+    # written_at is last and required, so that a file of which the end is missing is never taken for a whole one.
+    return {"schema": 1, "images": images, "repositories": repositories, "written_at": written_at}, problems
 
 
 def _choose(rules: Iterable[VersionRule], versions: list[str]) -> tuple[list[str], list[VersionRule]]:

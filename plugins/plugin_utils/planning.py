@@ -210,14 +210,12 @@ class Context:
 
     @cached_property
     def toolkit_version(self) -> str:
-        return self.request.toolkit_version or str(self.release["container_toolkit"]["version"])
+        return toolkit_version(self.request, self.release)
 
     @cached_property
     def docker_minimum(self) -> str:
         """The oldest engine that understands the toolkit's CDI specification."""
-        floors: Mapping[str, str] = self.catalog.toolkit["docker_minimum_from"]
-        fitting = [engine for since, engine in floors.items() if at_least(self.toolkit_version, since)]
-        return fitting[-1] if fitting else str(self.catalog.docker["cdi"]["feature_since"])
+        return docker_minimum(self.catalog, self.toolkit_version)
 
     @cached_property
     def fabric_kind(self) -> str | None:
@@ -289,6 +287,24 @@ def driver_rule(request: Request, release: Table) -> VersionRule:
     if request.driver_branch is not None and request.driver_branch != release["driver"]["branch"]:
         return VersionRule(branch=request.driver_branch)
     return VersionRule(branch=str(release["driver"]["branch"]), at_least=str(release["driver"]["at_least"]))
+
+
+def toolkit_version(request: Request, release: Table) -> str:
+    """The container toolkit's exact version: the inventory's, else the release's."""
+    return request.toolkit_version or str(release["container_toolkit"]["version"])
+
+
+def docker_minimum(catalog: Catalog, toolkit: str) -> str:
+    """The oldest engine that understands the CDI specification of this version of the toolkit."""
+    floors: Mapping[str, str] = catalog.toolkit["docker_minimum_from"]
+    fitting = [engine for since, engine in floors.items() if at_least(toolkit, since)]
+    return fitting[-1] if fitting else str(catalog.docker["cdi"]["feature_since"])
+
+
+def docker_shipped(catalog: Catalog, distribution: str, toolkit: str) -> Table | None:
+    """The distribution's own engine, None when it has none that is new enough for this version of the toolkit."""
+    shipped: Table | None = catalog.docker["distribution"].get(distribution)
+    return shipped if shipped is not None and at_least(shipped["engine"], docker_minimum(catalog, toolkit)) else None
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from ansible_collections.rackready.gpu.plugins.plugin_utils.planning import (
     Context,
     FileSpec,
     Reason,
+    docker_shipped,
     file_actions,
     files_state,
     install_names,
@@ -169,7 +170,7 @@ def _source(context: Context) -> tuple[str, Reason]:
     shipped = context.catalog.docker["distribution"].get(context.distribution)
     if shipped is None:
         return "docker", Reason(f"the catalog knows no engine of {context.distribution}", "docker-docs")
-    if at_least(shipped["engine"], context.docker_minimum):
+    if docker_shipped(context.catalog, context.distribution, context.toolkit_version) is not None:
         return "distribution", Reason(f"{context.distribution} ships Docker {shipped['engine']}, which is new enough", shipped["source"][0])
     return "docker", Reason(f"{context.distribution} ships Docker {shipped['engine']}, older than {context.docker_minimum}", shipped["source"][0])
 
@@ -177,9 +178,10 @@ def _source(context: Context) -> tuple[str, Reason]:
 def _packages(context: Context, source: str) -> tuple[dict[str, str | None], list[FileSpec], list[dict[str, Any]], list[str]]:
     """Packages to versions, the sources file, the questions for the repository, and refusals."""
     if source == "distribution":
-        shipped = context.catalog.docker["distribution"].get(context.distribution)
-        if shipped is None or not at_least(shipped["engine"], context.docker_minimum):
-            found = f"ships Docker {shipped['engine']}" if shipped else "is not known to ship Docker"
+        shipped = docker_shipped(context.catalog, context.distribution, context.toolkit_version)
+        if shipped is None:
+            old = context.catalog.docker["distribution"].get(context.distribution)
+            found = f"ships Docker {old['engine']}" if old else "is not known to ship Docker"
             return {}, [], [], [refusal(f"{context.distribution} {found}", f"the toolkit needs {context.docker_minimum}", "set docker_source: docker")]
         return dict.fromkeys(shipped["packages"]), [], [], []
     entry = context.catalog.docker["docker"]
@@ -205,11 +207,15 @@ def _other_engine(context: Context, source: str) -> list[str]:
     found = sorted(name for name in foreign if context.installed(name) is not None)
     if not found:
         return []
+    planned = "Docker's own packages" if source == "docker" else f"the packages of {context.distribution}"
+    # The other source is an answer only where it could serve.
+    serves = source == "distribution" or docker_shipped(context.catalog, context.distribution, context.toolkit_version) is not None
+    other = f" or set docker_source: {'docker' if source == 'distribution' else 'distribution'}" if serves else ""
     return [
         refusal(
-            f"{', '.join(found)} is installed and docker_source is {source}",
+            f"{', '.join(found)} {'is' if len(found) == 1 else 'are'} installed and {planned} are planned",
             "the two sets of packages exclude each other",
-            f"remove {' '.join(found)} or change docker_source",
+            f"remove {' '.join(found)}{other}, then run again",
         )
     ]
 

@@ -105,7 +105,14 @@ def test_a_rule_that_nothing_fits_is_a_problem() -> None:
 
 @pytest.mark.parametrize("cell", ["debian-13/aarch64", "ubuntu-24.04/x86_64"])
 def test_what_the_catalog_does_not_know_cannot_be_locked(cell: str) -> None:
-    assert needs({}, cell=cell).problems == [f"host-0: {cell} is not supported, so nothing can be locked for it: use one of debian-13/x86_64."]
+    supported = "debian-12/x86_64, debian-13/x86_64"
+    assert needs({}, cell=cell).problems == [f"host-0: {cell} is not supported, so nothing can be locked for it: use one of {supported}."]
+
+
+def test_docker_s_repository_is_locked_exactly_where_the_distribution_s_engine_is_too_old() -> None:
+    assert "docker-ce/debian-12/x86_64" in needs({}, cell="debian-12/x86_64").repositories
+    assert "docker-ce/debian-13/x86_64" not in needs({}, cell="debian-13/x86_64").repositories
+    assert "docker-ce/debian-13/x86_64" in needs({"docker_source": "docker"}, cell="debian-13/x86_64").repositories
 
 
 def test_two_mirrors_for_one_repository_are_a_problem() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.rackready.gpu.plugins.plugin_utils import planner
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
@@ -139,7 +139,7 @@ def test_a_missing_gpu_is_refused_with_those_that_are_there() -> None:
         ({"free_mib": 20_000}, {}, "would fill the disk"),
         ({"daemon_json": {"features": {"cdi": False}}}, {}, "turns CDI off"),
         ({"files": {"/etc/docker/daemon.json": "{"}}, {}, "/etc/docker/daemon.json is not JSON"),
-        ({"docker": "26.1.5"}, {"docker_source": "docker"}, "docker.io is installed and docker_source is docker"),
+        ({"docker": "26.1.5"}, {"docker_source": "docker"}, "docker.io is installed and Docker's own packages are planned"),
         ({"docker": "26.1.5"}, {"docker_daemon_options": {"hosts": ["tcp://0.0.0.0"]}}, "sets --host on its command line"),
         ({"docker": "26.1.5", "containers": ({"id": "1", "name": "web", "image": "x", "devices": []},)}, {}, "running containers would stop (web)"),
         ({**CONVERGED, "driver": "550.163.01"}, {}, "550.163.01 open is loaded and 580.178.04 open is planned, so a reboot is needed"),
@@ -826,7 +826,7 @@ requests = st.fixed_dictionaries(
 
 
 @given(changes=hosts, variables=requests)
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150)
 def test_planning_is_deterministic_and_its_result_plans_to_nothing(changes: dict[str, Any], variables: dict[str, Any]) -> None:
     facts = facts_for(**changes)
     before = canonical(facts)
