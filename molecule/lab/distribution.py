@@ -22,6 +22,7 @@ class Distribution:
     archive_path: str
     cuda_repository: str
     cuda_key: str
+    docker_from: str | None
 
 
 def parse(text: str) -> dict[str, Distribution]:
@@ -35,6 +36,7 @@ def parse(text: str) -> dict[str, Distribution]:
             archive_path=entry["archive_path"],
             cuda_repository=entry["cuda_repository"],
             cuda_key=entry["cuda_key"],
+            docker_from=entry["docker_from"],
         )
         for key, entry in entries.items()
     }

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +24,17 @@ class Host:
     address: str
     distribution: str
     board: dict[str, Any]  # becomes /etc/gpu-host-sim/board.json
+    os_release: dict[str, str] = field(default_factory=dict)  # if given, becomes /etc/os-release: the host says that it is another distribution
 
 
 def parse(text: str, distributions: Collection[str], source: str) -> list[Host]:
     """The hosts of a fleet file; a LabError that names the host when an entry cannot be."""
     try:
         entries: dict[str, dict[str, Any]] = yaml.safe_load(text)["hosts"]
-        hosts = [Host(name=name, address=str(e["address"]), distribution=str(e["distribution"]), board=dict(e["board"])) for name, e in entries.items()]
+        hosts = [
+            Host(name, str(entry["address"]), str(entry["distribution"]), dict(entry["board"]), dict(entry.get("os_release", {})))
+            for name, entry in entries.items()
+        ]
     except (KeyError, TypeError, AttributeError, yaml.YAMLError) as error:
         raise LabError(f"{source} is not a fleet ({type(error).__name__}: {error}); each of its hosts needs address, distribution and board") from error
     network = ipaddress.ip_network(SUBNET)

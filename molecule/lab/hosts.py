@@ -47,7 +47,7 @@ def start_command(kind: EngineKind) -> list[str]:
 
 def inputs(layout: Layout, host: Host, image_id: str, kind: EngineKind) -> str:
     key = ssh.host_key(layout, host.name)
-    return digest_of(image_id, host.address, host.board, start_options(kind), start_command(kind), key, ssh.client_key(layout))
+    return digest_of(image_id, host.address, host.board, host.os_release, start_options(kind), start_command(kind), key, ssh.client_key(layout))
 
 
 def state(engine: Engine, host: Host) -> tuple[str, str | None]:
@@ -84,6 +84,9 @@ def create(layout: Layout, engine: Engine, host: Host, wanted: str, kind: Engine
         f"etc/ssh/{key.name}.pub": (0o644, key.with_name(key.name + ".pub").read_bytes()),
         "etc/gpu-host-sim/board.json": (0o644, json.dumps(host.board, indent=2).encode() + b"\n"),
     }
+    if host.os_release:
+        # Not through /etc/os-release, a link: docker cp would put a file where the link points to, or fail.
+        files["usr/lib/os-release"] = (0o644, "".join(f'{name}="{value}"\n' for name, value in host.os_release.items()).encode())
     engine.run("cp", "-", f"{host.name}:/", stdin=tar_of(files))
     engine.run("start", host.name)
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from . import docker_packages
 from .distribution import Distribution
 from .engine import Engine
 from .errors import LabError
@@ -36,20 +37,23 @@ class Repository:
 
     path: str
     origin: str
-    suite: str | None  # None: a flat one
+    suite: tuple[str, str] | None  # (suite, component); None: a flat one
     keys: tuple[str, ...]  # where the public key lies, relative to the web root: the names that the vendors use
 
 
 def repositories(distribution: Distribution) -> dict[str, Repository]:
     """By the name that the simulated GPU host gives them: what the vendors and the distribution would serve to a host of this distribution."""
     cuda = f"cuda/{distribution.cuda_repository}/x86_64"
-    return {
+    found = {
         "nvidia-cuda": Repository(cuda, "NVIDIA", None, (f"{cuda}/{distribution.cuda_key}",)),
         "nvidia-container-toolkit": Repository(
             "libnvidia-container/stable/deb/amd64", "https://nvidia.github.io/libnvidia-container", None, ("libnvidia-container/gpgkey",)
         ),
-        "debian": Repository(distribution.archive_path, "Debian", distribution.suite, (f"{distribution.archive_path}/key.asc",)),
+        "debian": Repository(distribution.archive_path, "Debian", (distribution.suite, "main"), (f"{distribution.archive_path}/key.asc",)),
     }
+    if distribution.docker_from is not None:
+        found["docker-ce"] = Repository("docker/debian", "Docker", (distribution.suite, "stable"), ("docker/debian/gpg",))
+    return found
 
 
 def signing_key_present(layout: Layout) -> bool:
@@ -86,15 +90,17 @@ def make(layout: Layout, engine: Engine, distributions: Iterable[Distribution]) 
         wanted = repositories(distribution)
         for name, repository in wanted.items():
             folder = new / repository.path
-            pool = folder if repository.suite is None else folder / "pool"
+            pool = folder if repository.suite is None else folder / "pool" / repository.suite[0]
             pool.mkdir(parents=True, exist_ok=True)
             for package in packages:
                 if package.parent.name == name:
                     shutil.copy(package, pool)
-            if repository.suite is not None:
+            if name == "debian":
                 for package in (layout.mirror / distribution.key).glob("*.deb"):
                     shutil.copy(package, pool)
-            index = ["flat", repository.origin] if repository.suite is None else ["suite", repository.origin, repository.suite]
+            elif name == "docker-ce" and distribution.docker_from is not None:
+                docker_packages.build(layout.mirror / distribution.docker_from, layout.mirror / distribution.key, distribution.suite, pool)
+            index = ["flat", repository.origin] if repository.suite is None else ["suite", repository.origin, *repository.suite]
             engine.tool(SERVICES_IMAGE, ["/lab/index_repository.sh", *index], {folder: "/repo", layout.signing: "/signing", layout.code: "/lab"})
             for key in repository.keys:
                 (new / key).write_text(public)

@@ -31,6 +31,7 @@ def up(layout: Layout, engine: Engine, name: str, say: Callable[[str], None]) ->
     known = distributions.load(layout.code / "distributions.yml")
     wanted = fleet.load(layout.fleets, name, known)
     used = [known[key] for key in sorted({host.distribution for host in wanted})]
+    built = used + [known[key] for key in sorted({one.docker_from for one in used if one.docker_from} - {one.key for one in used})]
     steps = Steps(layout.stamps, say)
     shutil.rmtree(layout.work, ignore_errors=True)
     layout.work.mkdir(parents=True)
@@ -63,15 +64,15 @@ def up(layout: Layout, engine: Engine, name: str, say: Callable[[str], None]) ->
         made=lambda: services.running(engine, inputs),
         make=lambda: services.start(layout, engine, inputs),
     )
-    for one in used:
+    for one in built:
         up_distribution(layout, engine, steps, one)
-    inputs = repository_inputs(layout, used)
+    inputs = repository_inputs(layout, built)
     steps.run(
         "repositories",
         "signed package repositories",
         inputs,
         made=(layout.served / "repo").is_dir,
-        make=lambda: repository.make(layout, engine, used),
+        make=lambda: repository.make(layout, engine, built),
     )
     steps.run(
         "pytorch",
@@ -108,7 +109,8 @@ def up_distribution(layout: Layout, engine: Engine, steps: Steps, one: distribut
 
 
 def repository_inputs(layout: Layout, used: list[distributions.Distribution]) -> str:
-    parts: list[Path | str] = [layout.gpu_host, layout.code / "repository.py", layout.code / "index_repository.sh", layout.signing / "public.asc"]
+    code = [layout.code / name for name in ("repository.py", "docker_packages.py", "index_repository.sh")]
+    parts: list[Path | str] = [layout.gpu_host, *code, layout.signing / "public.asc"]
     for one in used:
         parts += [one.key, one.archive_path, one.cuda_repository, one.suite, *sorted(path.name for path in (layout.mirror / one.key).iterdir())]
     return digest_of(os.uname().release, *parts)

@@ -106,7 +106,7 @@ def fabricmanager(version: str) -> int:
     directory.mkdir(exist_ok=True)
     (directory / "nv-fabricmanager.pid").write_text(f"{os.getpid()}\n", encoding="utf-8")
     _hold([*_gpu_nodes(state), "nvidia-nvswitchctl", *(f"nvidia-nvswitch{number}" for number in range(len(state["board"]["nvswitches"])))])
-    if state["fabric"] != "completed":
+    if state["fabric"] == "in_progress":
         time.sleep(FABRIC_SECONDS)
         with store.change() as state:
             if "fabric-not-completed" not in state["faults"] and "nvidia" in state["modules"]:

@@ -26,6 +26,10 @@ _HIDDEN = re.compile(r"nvidia|nouveau|nvproxy")
 _MODULE_FILES = ("initstate", "refcnt", "version", "srcversion", "taint")
 
 
+# Architectures whose nvidia-smi says N/A about the fabric, whatever its manager does.
+SILENT_ABOUT_FABRIC = ("Ampere",)
+
+
 class ModuleError(Exception):
     """What modprobe or rmmod says, without its own name in front."""
 
@@ -163,8 +167,9 @@ class Kernel:
             raise ModuleError(f"could not insert '{name}': Invalid argument")
         state["modules"][name] = {"version": info["version"], "flavour": info["flavour"]}
         if name == "nvidia":
-            # Fabric registration waits for the manager; a board without NVSwitch has none.
-            state["fabric"] = "in_progress" if state["board"]["nvswitches"] else "none"
+            # Fabric registration waits for the manager; a board without NVSwitch has none, and before Hopper the driver reports none.
+            reports = state["board"]["nvswitches"] and state["board"]["gpu"]["architecture"] not in SILENT_ABOUT_FABRIC
+            state["fabric"] = "in_progress" if reports else "none"
         return [*loaded, name]
 
     def unload(self, name: str) -> None:

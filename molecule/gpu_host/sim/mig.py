@@ -3,7 +3,7 @@
 """MIG geometry: which instances a GPU can hold, and where.
 
 Profiles, memory and engines of the H200 table are as recorded (tests/fixtures/h200/smi-more.txt); those of the H100
-are from public logs of the same command. A GPU instance takes ``memory_slices`` slots of 8 from one of ``starts`` on.
+and A100 are from public logs of the same command. A GPU instance takes ``memory_slices`` slots of 8 from one of ``starts`` on.
 """
 
 from __future__ import annotations
@@ -14,10 +14,13 @@ from typing import Any
 
 COMPUTE_SLICES = 7
 
+Engines = tuple[int, int, int, int, int]
+"""Copy, decoder, encoder, jpeg, ofa."""
+
 
 @dataclass(frozen=True)
 class Profile:
-    """A GPU instance profile. ``memory_gib`` is as printed; ``engines``: copy, decoder, encoder, jpeg, ofa."""
+    """A GPU instance profile. ``memory_gib`` is as printed."""
 
     profile_id: int
     name: str
@@ -28,27 +31,55 @@ class Profile:
     memory_gib: str
     memory_mib: int
     multiprocessors: int
-    engines: tuple[int, int, int, int, int]
+    engines: Engines
 
 
-def _table(names: tuple[str, ...], memory_gib: tuple[str, ...], memory_mib: tuple[int, ...]) -> tuple[Profile, ...]:
-    every = (0, 1, 2, 3, 4, 5, 6)
-    shapes = (
-        (19, 1, 1, every, 7, 16, (1, 1, 0, 1, 0)),
-        (20, 1, 1, every, 1, 16, (1, 1, 0, 1, 1)),
-        (15, 1, 2, (0, 2, 4, 6), 4, 26, (1, 1, 0, 1, 0)),
-        (14, 2, 2, (0, 2, 4), 3, 32, (2, 2, 0, 2, 0)),
-        (9, 3, 4, (0, 4), 2, 60, (3, 3, 0, 3, 0)),
-        (5, 4, 4, (0,), 1, 64, (4, 4, 0, 4, 0)),
-        (0, 7, 8, (0,), 1, 132, (8, 7, 0, 7, 1)),
-    )
+# Id, compute slices, memory slices, starts, how many: the geometry of seven slices, the same on all these cards.
+_SHAPES = (
+    (19, 1, 1, (0, 1, 2, 3, 4, 5, 6), 7),
+    (20, 1, 1, (0, 1, 2, 3, 4, 5, 6), 1),
+    (15, 1, 2, (0, 2, 4, 6), 4),
+    (14, 2, 2, (0, 2, 4), 3),
+    (9, 3, 4, (0, 4), 2),
+    (5, 4, 4, (0,), 1),
+    (0, 7, 8, (0,), 1),
+)
+_HOPPER: tuple[tuple[int, Engines], ...] = (
+    (16, (1, 1, 0, 1, 0)),
+    (16, (1, 1, 0, 1, 1)),
+    (26, (1, 1, 0, 1, 0)),
+    (32, (2, 2, 0, 2, 0)),
+    (60, (3, 3, 0, 3, 0)),
+    (64, (4, 4, 0, 4, 0)),
+    (132, (8, 7, 0, 7, 1)),
+)
+_AMPERE: tuple[tuple[int, Engines], ...] = (
+    (14, (1, 0, 0, 0, 0)),
+    (14, (1, 1, 0, 1, 1)),
+    (14, (1, 1, 0, 0, 0)),
+    (28, (2, 1, 0, 0, 0)),
+    (42, (3, 2, 0, 0, 0)),
+    (56, (4, 2, 0, 0, 0)),
+    (98, (7, 5, 0, 1, 1)),
+)
+
+
+def _table(
+    names: tuple[str, ...], memory_gib: tuple[str, ...], memory_mib: tuple[int, ...], silicon: tuple[tuple[int, Engines], ...] = _HOPPER
+) -> tuple[Profile, ...]:
     return tuple(
         Profile(number, name, compute, memory, starts, maximum, gib, mib, sms, engines)
-        for (number, compute, memory, starts, maximum, sms, engines), name, gib, mib in zip(shapes, names, memory_gib, memory_mib, strict=True)
+        for (number, compute, memory, starts, maximum), (sms, engines), name, gib, mib in zip(_SHAPES, silicon, names, memory_gib, memory_mib, strict=True)
     )
 
 
 TABLES: dict[str, tuple[Profile, ...]] = {
+    "A100-80GB": _table(
+        ("1g.10gb", "1g.10gb+me", "1g.20gb", "2g.20gb", "3g.40gb", "4g.40gb", "7g.80gb"),
+        ("9.50", "9.50", "19.50", "19.50", "39.25", "39.25", "79.00"),
+        (9728, 9728, 19968, 19968, 40192, 40192, 80896),
+        _AMPERE,
+    ),
     "H100-80GB": _table(
         ("1g.10gb", "1g.10gb+me", "1g.20gb", "2g.20gb", "3g.40gb", "4g.40gb", "7g.80gb"),
         ("9.75", "9.75", "19.62", "19.62", "39.50", "39.50", "79.25"),

@@ -14,6 +14,24 @@ def test_the_board_has_what_an_hgx_h100_has(h100: dict[str, Any]) -> None:
     assert [(switch["pci_id"], switch["class"]) for switch in h100["nvswitches"]] == [("10de:22a3", "0x068000")] * 4
 
 
+def test_the_board_has_what_an_hgx_a100_has() -> None:
+    a100 = board.load({"board": "hgx-a100-8"})
+    assert (a100["gpu"]["pci_id"], a100["gpu"]["architecture"], a100["gpu"]["compute_capability"], len(a100["gpus"])) == ("10de:20b2", "Ampere", "8.0", 8)
+    assert [(switch["pci_id"], switch["class"]) for switch in a100["nvswitches"]] == [("10de:1af1", "0x068000")] * 6
+
+
+@pytest.mark.parametrize("name", ["hgx-a100-8", "h200-1"])
+def test_every_board_describes_its_gpus_by_the_same_fields(h100: dict[str, Any], name: str) -> None:
+    other = board.load({"board": name})
+    assert set(other["gpu"]) == set(h100["gpu"])
+    assert {frozenset(gpu) for gpu in other["gpus"]} == {frozenset(gpu) for gpu in h100["gpus"]}
+
+
+def test_a_machine_without_a_gpu_has_no_switches_either() -> None:
+    none = board.load({"board": "h200-1", "gpus": 0})
+    assert (none["gpus"], none["nvswitches"]) == ([], [])
+
+
 def test_the_board_has_devices_that_only_look_like_gpus(h100: dict[str, Any]) -> None:
     others = h100["others"]
     assert any(other["pci_id"].startswith("10de:") and not other["class"].startswith("0x03") for other in others)

@@ -21,16 +21,19 @@ CATALOG = yaml.safe_load((LAYOUT.checkout / "plugins/plugin_utils/catalog/reposi
 
 
 @pytest.mark.parametrize("key", KNOWN)
-@pytest.mark.parametrize("name", ["nvidia-cuda", "nvidia-container-toolkit"])
+@pytest.mark.parametrize("name", ["nvidia-cuda", "nvidia-container-toolkit", "docker-ce"])
 def test_repositories_and_keys_lie_where_the_catalog_expects_them(key: str, name: str) -> None:
     """The bases are those that inventory/lab gives as mirrors."""
-    base = {"nvidia-cuda": "cuda", "nvidia-container-toolkit": "libnvidia-container"}[name]
+    if name == "docker-ce" and KNOWN[key].docker_from is None:
+        assert name not in repositories(KNOWN[key])
+        return
+    base = {"nvidia-cuda": "cuda", "nvidia-container-toolkit": "libnvidia-container", "docker-ce": "docker"}[name]
     origins = CATALOG[name]["origins"]
     origin = origins.get(f"{key}/x86_64") or origins["apt/x86_64"]
     served = repositories(KNOWN[key])[name]
     assert served.path == f"{base}/{origin['path']}"
     assert served.keys == (f"{base}/{origin['key']}",)
-    assert (served.suite is None) == (origin["suites"] == ["/"])
+    assert served.suite == (None if origin["suites"] == ["/"] else (*origin["suites"], *origin["components"]))
 
 
 @pytest.mark.parametrize("key", KNOWN)

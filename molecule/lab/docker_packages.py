@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Copyright: (c) 2026, rackready contributors
+"""Docker's own packages, as its repository would serve them: a newer Debian's build of the engine under Docker's names.
+
+The programs are real (the engine of DOCKER_FROM runs on the older distribution); only names, versions and dependencies are Docker's. ``runc`` is
+the older distribution's own, since the newer one's wants a newer C library.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from .errors import LabError
+
+
+@dataclass(frozen=True)
+class Repackaged:
+    """One of Docker's packages, and the packages of Debian whose contents it has (none: an empty stand-in)."""
+
+    name: str
+    of: str | None
+    epoch: str
+    depends: str
+    conflicts: str
+
+
+# Names, epochs, dependencies and conflicts are those of download.docker.com.
+PACKAGES = (
+    Repackaged("containerd.io", "containerd", "", "libc6, libseccomp2", "containerd, runc"),
+    Repackaged("docker-ce-cli", "docker-cli", "5:", "libc6", "docker-cli, docker.io"),
+    Repackaged("docker-ce", "docker.io", "5:", "containerd.io, docker-ce-cli, iptables, libc6, libsystemd0, adduser", "docker.io, docker-cli"),
+    Repackaged("docker-buildx-plugin", None, "", "docker-ce-cli", ""),
+    Repackaged("docker-compose-plugin", None, "", "docker-ce-cli", ""),
+)
+STAND_IN_VERSION = "2.0.0"
+
+
+def build(engine: Path, own: Path, suite: str, out: Path) -> None:
+    """Write Docker's packages for SUITE to OUT.
+
+    :param engine: the mirror of the distribution whose engine is taken.
+    :param own: the mirror of the distribution that it is for.
+    """
+    with tempfile.TemporaryDirectory(prefix="docker-packages-") as scratch:
+        runc = _unpack(_one(own, "runc"), Path(scratch) / "runc")
+        for package in PACKAGES:
+            root = Path(scratch) / package.name
+            if package.of is None:
+                (root / "DEBIAN").mkdir(parents=True)
+                version = STAND_IN_VERSION
+            else:
+                source = _one(engine, package.of)
+                _unpack(source, root)
+                version = upstream(source.name)
+            if package.name == "containerd.io":
+                (root / "usr/sbin").mkdir(parents=True, exist_ok=True)
+                shutil.copy2(next(runc.glob("usr/*bin/runc")), root / "usr/sbin/runc")
+            (root / "DEBIAN/md5sums").unlink(missing_ok=True)
+            fields = control(package, version, suite)
+            (root / "DEBIAN/control").write_text("".join(f"{name}: {value}\n" for name, value in fields.items() if value), encoding="utf-8")
+            _run("dpkg-deb", "--root-owner-group", "-Znone", "--build", str(root), str(out))
+
+
+def upstream(file_name: str) -> str:
+    """The upstream version in the name of a Debian package's file: ``docker.io_26.1.5+dfsg1-9_amd64.deb`` -> ``26.1.5``."""
+    found = re.match(r"[^_]+_(?:\d+%3a)?([0-9]+(?:\.[0-9]+)*)", file_name)
+    if found is None:
+        raise LabError(f"{file_name} is not named as Debian's packages are")
+    return found[1]
+
+
+def control(package: Repackaged, version: str, suite: str) -> Mapping[str, str]:
+    """The control fields of one package, the version written as Docker does: ``5:26.1.5-1~debian.12~bookworm``."""
+    number = {"bookworm": "12", "trixie": "13"}[suite]
+    what = f"Debian's {package.of}" if package.of else "nothing"
+    return {
+        "Package": package.name,
+        "Version": f"{package.epoch}{version}-1~debian.{number}~{suite}",
+        "Architecture": "amd64",
+        "Maintainer": "rackready lab <lab@rackready.invalid>",
+        "Section": "admin",
+        "Priority": "optional",
+        "Depends": package.depends,
+        "Conflicts": package.conflicts,
+        "Replaces": package.conflicts,
+        "Description": f"stand-in of the rackready lab for Docker's {package.name}\n It has {what} inside.",
+    }
+
+
+def _one(folder: Path, name: str) -> Path:
+    found = sorted(folder.glob(f"{name}_*.deb"))
+    if len(found) != 1:
+        raise LabError(f"{folder} has {len(found)} packages {name} instead of one; run ./dev lab down, then ./dev lab up")
+    return found[0]
+
+
+def _unpack(package: Path, to: Path) -> Path:
+    _run("dpkg-deb", "--raw-extract", str(package), str(to))
+    return to
+
+
+def _run(*command: str) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise LabError(f"{' '.join(command[:3])} failed with status {done.returncode}: {done.stderr.strip()}")
