@@ -8,6 +8,7 @@ import os
 import re
 import stat
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,15 @@ SPEC_DIRECTORIES = ("/etc/cdi", "/var/run/cdi")
 LIBRARIES = ("libcuda", "libnvidia-ml", "libnvidia-cfg", "libnvidia-ptxjitcompiler", "libnvidia-nvvm", "libcudadebugger")
 # What the stand-in nvidia-smi needs inside a container: its code, and the state that stands for the kernel.
 OWN_DIRECTORIES = ("/opt/gpu-host-sim", "/run/gpu-host-sim")
+# The hook of these faults is Python code that the mount of our own code brings along; while one of them is on, each container's Python finds it.
+COMPUTING_FAULTS = {
+    "payload-wrong": "a matrix product computed on a GPU (default: the last) has a wrong element",
+    "payload-hang": "a matrix product on a GPU (default: the last) never returns",
+    "payload-crash": "a process that computes on a GPU (default: the last) aborts",
+    "payload-killed": "a process that computes on a GPU (default: the last) gets SIGKILL, as from the kernel when memory is short",
+    "payload-half-line": "the first result that the process of a GPU (default: the last) prints stops in the middle of its line",
+}
+IN_CONTAINER = "/opt/gpu-host-sim/in_container"
 _MOUNT_OPTIONS = ["ro", "nosuid", "nodev", "rbind", "rprivate"]
 
 
@@ -42,7 +52,7 @@ def _mig_paths(gpu: Gpu, each: dict[str, Any]) -> list[str]:
     return [f"/dev/nvidia{minor}", *(f"/dev/nvidia-caps/nvidia-cap{cap}" for cap in caps)]
 
 
-def spec(view: View, root: Path = Path("/")) -> dict[str, Any]:
+def spec(view: View, root: Path = Path("/"), faults: Iterable[str] = ()) -> dict[str, Any]:
     """The CDI specification: each GPU by index and UUID, MIG devices as ``<gpu>:<mig>`` and by UUID, and ``all``."""
     devices: list[dict[str, Any]] = []
     every: list[str] = []
@@ -69,7 +79,7 @@ def spec(view: View, root: Path = Path("/")) -> dict[str, Any]:
         "kind": "nvidia.com/gpu",
         "devices": devices,
         "containerEdits": {
-            "env": ["NVIDIA_VISIBLE_DEVICES=void"],
+            "env": ["NVIDIA_VISIBLE_DEVICES=void", *([f"PYTHONPATH={IN_CONTAINER}"] if COMPUTING_FAULTS.keys() & set(faults) else [])],
             "deviceNodes": [device_node(path, root) for path in common],
             "mounts": [{"hostPath": path, "containerPath": path, "options": list(_MOUNT_OPTIONS)} for path in mounts],
         },
@@ -129,7 +139,7 @@ def generate(output: str | None, store: Store) -> int:
     # nvidia-ctk creates the UVM nodes by itself.
     if "nvidia_uvm" not in state["modules"]:
         _log("warning", "Could not locate /dev/nvidia-uvm: pattern /dev/nvidia-uvm not found")
-    document = "---\n" + yaml(spec(view, store.root))
+    document = "---\n" + yaml(spec(view, store.root, state["faults"]))
     if output in (None, ""):
         sys.stdout.write(document)
         return 0

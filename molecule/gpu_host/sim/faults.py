@@ -8,6 +8,9 @@ what belongs to it. Everything else (PCI folders, nvidia-smi, the daemons) looks
 
 from __future__ import annotations
 
+import json
+import os
+import re
 import subprocess
 import time
 from collections.abc import Callable
@@ -16,6 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from . import tree
+from .board import HOME
+from .ctk import COMPUTING_FAULTS
 from .state import State, Store
 
 
@@ -28,7 +33,8 @@ class Machine:
     """What a fault may touch."""
 
     store: Store
-    run: Callable[[list[str]], None]
+    run: Callable[[list[str]], str]
+    """Runs a command and gives what it printed."""
 
 
 Act = Callable[[Machine, str | None, bool], None]
@@ -74,12 +80,27 @@ def _per_gpu(machine: Machine, name: str, argument: str | None, on: bool, defaul
         tree.render(state, machine.store.root)
 
 
-def _plain(machine: Machine, name: str, on: bool) -> None:
+def _note(machine: Machine, name: str, value: object) -> Any:
+    """Note a fault in the state with its value, or take it back (None); what was noted before."""
     with machine.store.change() as state:
-        if on:
-            state["faults"][name] = True
-        else:
-            state["faults"].pop(name, None)
+        before = state["faults"].pop(name, None)
+        if value is not None:
+            state["faults"][name] = value
+    return before
+
+
+def _chosen(argument: str | None, choices: tuple[str, ...]) -> str:
+    if argument not in (None, *choices):
+        raise FaultError(f"{argument!r} is none of {', '.join(choices)}")
+    return argument or choices[0]
+
+
+def _wait_until(true: Callable[[], bool], otherwise: str, seconds: float = 10.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not true():
+        if time.monotonic() > deadline:
+            raise FaultError(f"{otherwise} after {seconds:.0f} s")
+        time.sleep(0.05)
 
 
 @_fault("gpu-gone", "[INDEX]", "a GPU (default: the last) falls off the bus: no PCI folder, nvidia-smi does not list it; its node stays")
@@ -87,18 +108,149 @@ def gpu_gone(machine: Machine, argument: str | None, on: bool) -> None:
     _per_gpu(machine, "gpu-gone", argument, on)
 
 
-@_fault("smi-hang", "", "nvidia-smi never returns and ignores SIGTERM (SIGKILL still works, unlike with a process stuck in the driver)")
-def smi_hang(machine: Machine, argument: str | None, on: bool) -> None:
-    _plain(machine, "smi-hang", on)
+@_fault("row-remap-pending", "[INDEX]", "a row of a GPU's memory (default: the last) is faulty and waits for a reset to be remapped")
+def row_remap_pending(machine: Machine, argument: str | None, on: bool) -> None:
+    _per_gpu(machine, "row-remap-pending", argument, on)
 
 
 @_fault("fabric-not-completed", "", "the GPUs stay In Progress with the fabric, although its manager runs")
 def fabric_not_completed(machine: Machine, argument: str | None, on: bool) -> None:
-    _plain(machine, "fabric-not-completed", on)
+    _note(machine, "fabric-not-completed", on or None)
     with machine.store.change() as state:
         if state["fabric"] != "none":
             state["fabric"] = "in_progress" if on else "completed"
 
+
+# nvidia-smi
+
+
+@_fault("smi-hang", "", "nvidia-smi never returns and ignores SIGTERM (SIGKILL still works, unlike with a process stuck in the driver)")
+def smi_hang(machine: Machine, argument: str | None, on: bool) -> None:
+    _note(machine, "smi-hang", on or None)
+
+
+@_fault("smi-slow", "[SECONDS]", "nvidia-smi takes so long (default: 8 s), as without persistence mode on a large board")
+def smi_slow(machine: Machine, argument: str | None, on: bool) -> None:
+    if argument is not None and not argument.isdigit():
+        raise FaultError(f"{argument!r} is not a number of seconds")
+    _note(machine, "smi-slow", int(argument or 8) if on else None)
+
+
+@_fault("smi-garbled", "[truncated|words]", "nvidia-smi prints half of its answer, or words in place of it, and ends with status 0")
+def smi_garbled(machine: Machine, argument: str | None, on: bool) -> None:
+    _note(machine, "smi-garbled", _chosen(argument, ("truncated", "words")) if on else None)
+
+
+# Software of another version
+
+
+def _packages(machine: Machine) -> dict[str, tuple[str, bool]]:
+    """Installed packages: name to version, and whether it is held."""
+    lines = machine.run(["dpkg-query", "--show", "--showformat", "${db:Status-Abbrev} ${Package} ${Version}\\n"]).splitlines()
+    return {name: (version, flags.startswith("h")) for flags, name, version in (line.split() for line in lines if line[1:2] == "i")}
+
+
+def _other_version(machine: Machine, name: str, argument: str | None, installed: str) -> str:
+    """The version of a package that was asked for, else the newest that is not installed."""
+    known = [line.split("|")[1].strip() for line in machine.run(["apt-cache", "madison", name]).splitlines() if line.count("|") >= 2]
+    fitting = [version for version in known if version != installed and (argument is None or version.partition("-")[0] == argument)]
+    if not fitting:
+        raise FaultError(f"the repositories have no {name} {argument or f'beside {installed}'}; there are {', '.join(known) or 'none'}")
+    return fitting[0]
+
+
+def _install(machine: Machine, packages: dict[str, str], held: list[str]) -> None:
+    options = ["--yes", "--quiet", "--no-install-recommends", "--allow-downgrades", "--allow-change-held-packages"]
+    machine.run(["env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "install", *options, *(f"{name}={version}" for name, version in packages.items())])
+    if held:
+        machine.run(["apt-mark", "hold", *held])
+
+
+def _replace(machine: Machine, fault: str, main: str, also: Callable[[str, str], bool], argument: str | None) -> None:
+    """Install another version of a package, and of those beside it that ``also`` (name, version) takes; what was there is noted."""
+    if fault in machine.store.read()["faults"]:
+        raise FaultError(f"the fault {fault} is there already; heal it first")
+    there = _packages(machine)
+    if main not in there:
+        raise FaultError(f"{main} is not installed")
+    new = _other_version(machine, main, argument, there[main][0])
+    before = {name: version for name, (version, _held) in there.items() if name == main or also(name, version)}
+    _note(machine, fault, {"packages": before, "held": [name for name in before if there[name][1]]})
+    _install(machine, dict.fromkeys(before, new), [])
+
+
+@_fault("driver-upgraded", "[VERSION]", "the driver's packages (default: the newest) were upgraded under the loaded module: nvidia-smi ends with status 18")
+def driver_upgraded(machine: Machine, argument: str | None, on: bool) -> None:
+    if on:
+        driver = _packages(machine).get("nvidia-driver-cuda", ("", False))[0]
+        _replace(machine, "driver-upgraded", "nvidia-driver-cuda", lambda name, version: version == driver and name != "nvidia-fabricmanager", argument)
+        return
+    before = _note(machine, "driver-upgraded", None)
+    _install(machine, before["packages"], before["held"])
+    machine.run(["systemctl", "restart", "nvidia-persistenced.service", "nvidia-cdi-refresh.service"])
+
+
+@_fault("fabric-manager-version", "[VERSION]", "the fabric manager (default: the newest) is not the driver's version and does not start, as after a reboot")
+def fabric_manager_version(machine: Machine, argument: str | None, on: bool) -> None:
+    unit = "nvidia-fabricmanager.service"
+    if on:
+        _replace(machine, "fabric-manager-version", "nvidia-fabricmanager", lambda name, version: False, argument)
+        machine.run(["sh", "-c", f"! systemctl restart {unit}"])
+        with machine.store.change() as state:
+            state["fabric"] = "in_progress"
+        return
+    before = _note(machine, "fabric-manager-version", None)
+    _install(machine, before["packages"], before["held"])
+    machine.run(["systemctl", "restart", unit])
+    _wait_until(lambda: bool(machine.store.read()["fabric"] == "completed"), "the GPUs have not joined the fabric")
+
+
+# Containers
+
+CDI_SPEC = Path("run/cdi/nvidia.yaml")
+DAEMON_JSON = Path("etc/docker/daemon.json")
+
+
+def _refresh_cdi(machine: Machine) -> None:
+    machine.run(["systemctl", "restart", "nvidia-cdi-refresh.service"])
+
+
+@_fault("cdi-stale", "[numbers|files]", "the CDI specification has the UVM nodes' numbers of an earlier boot, or the libraries of an earlier driver")
+def cdi_stale(machine: Machine, argument: str | None, on: bool) -> None:
+    path = machine.store.root / CDI_SPEC
+    if not on:
+        _note(machine, "cdi-stale", None)
+        _refresh_cdi(machine)
+        return
+    kind = _chosen(argument, ("numbers", "files"))
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    changes = {"numbers": (r"(path: /dev/nvidia-uvm\S*\n\s+major: )\d+", r"\g<1>511"), "files": (r"(hostPath: \S+\.so)\.[\d.]+", r"\g<1>.580.95.05")}
+    stale = re.sub(*changes[kind], text)
+    if stale == text:
+        raise FaultError(f"/{CDI_SPEC} has nothing that could be stale")
+    path.write_text(stale, encoding="utf-8")
+    _note(machine, "cdi-stale", kind)
+
+
+@_fault("shm-small", "", "the engine's default runtime gives containers 64 MiB of shared memory, whatever they ask for")
+def shm_small(machine: Machine, argument: str | None, on: bool) -> None:
+    path = machine.store.root / DAEMON_JSON
+    if on:
+        text, times = path.read_text(encoding="utf-8"), path.stat()
+        runtime = {"default-runtime": "small-shm", "runtimes": {"small-shm": {"path": str(HOME / "bin/small-shm-runtime")}}}
+        path.write_text(json.dumps({**json.loads(text), **runtime}, indent=2) + "\n", encoding="utf-8")
+        if machine.store.read()["faults"].get("shm-small") is None:
+            _note(machine, "shm-small", {"text": text, "ns": times.st_mtime_ns})
+    else:
+        before = _note(machine, "shm-small", None)
+        path.write_text(before["text"], encoding="utf-8")
+        os.utime(path, ns=(before["ns"], before["ns"]))
+    machine.run(["systemctl", "reload", "docker.service"])
+    wanted = "small-shm" if on else "runc"
+    _wait_until(lambda: machine.run(["docker", "info", "--format", "{{.DefaultRuntime}}"]).strip() == wanted, f"the engine's default runtime is not {wanted}")
+
+
+# Users of a GPU
 
 _TRAIN = """\
 # Stand-in of a training job by the rackready lab: it holds a GPU's device node until it is stopped.
@@ -123,31 +275,39 @@ def _held_unit(minor: int) -> str:
     return f"train-gpu{minor}.service"
 
 
-def _wait_until_held(node: str, root: Path, seconds: float = 10.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not any(node in holder["nodes"] for holder in tree.holders(root)):
-        if time.monotonic() > deadline:
-            raise FaultError(f"no process had /dev/{node} open after {seconds:.0f} s")
-        time.sleep(0.05)
+def _job(root: Path, minor: int) -> Path:
+    """A folder with the job that holds a GPU."""
+    directory = root / f"run/gpu-host-sim-jobs/gpu{minor}"
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "train.py").write_text(_TRAIN.replace("NODE", repr(f"/dev/nvidia{minor}")), encoding="utf-8")
+    return directory
 
 
-@_fault("gpu-held", "[INDEX]", "a process `python3 train.py` of the unit train-gpu<N>.service has a GPU (default: the first) open and stays")
-def gpu_held(machine: Machine, argument: str | None, on: bool) -> None:
-    root = machine.store.root
+def _wait_until_held(node: str, root: Path) -> None:
+    _wait_until(lambda: any(node in holder["nodes"] for holder in tree.holders(root)), f"no process had /dev/{node} open")
+
+
+def _holding(machine: Machine, name: str, argument: str | None, on: bool) -> dict[str, int]:
+    """Note that a GPU (default: the first) is held, or take it back: bus ids to minor numbers of the GPUs concerned."""
     with machine.store.change() as state:
-        held: dict[str, int] = state["faults"].pop("gpu-held", {})
+        held: dict[str, int] = state["faults"].pop(name, {})
         if on:
             gpu = _gpu(state, argument, 0)
             if "nvidia" not in state["modules"]:
                 raise FaultError("no driver is loaded, so nothing can hold a GPU")
             held[gpu["pci_bus_id"]] = gpu["minor"]
-            state["faults"]["gpu-held"] = held
+            state["faults"][name] = held
+    return held
+
+
+@_fault("gpu-held", "[INDEX]", "a process `python3 train.py` of the unit train-gpu<N>.service has a GPU (default: the first) open and stays")
+def gpu_held(machine: Machine, argument: str | None, on: bool) -> None:
+    root = machine.store.root
+    held = _holding(machine, "gpu-held", argument, on)
     for minor in held.values():
-        directory = root / f"run/gpu-host-sim-jobs/gpu{minor}"
         unit = root / "run/systemd/system" / _held_unit(minor)
         if on:
-            directory.mkdir(parents=True, exist_ok=True)
-            (directory / "train.py").write_text(_TRAIN.replace("NODE", repr(f"/dev/nvidia{minor}")), encoding="utf-8")
+            directory = _job(root, minor)
             unit.parent.mkdir(parents=True, exist_ok=True)
             unit.write_text(_UNIT.format(directory=directory), encoding="utf-8")
             machine.run(["systemctl", "daemon-reload"])
@@ -160,10 +320,44 @@ def gpu_held(machine: Machine, argument: str | None, on: bool) -> None:
         machine.run(["systemctl", "daemon-reload"])
 
 
-def _command(command: list[str]) -> None:
+@_fault("gpu-in-container", "[INDEX]", "a container train-gpu<N> started with --device nvidia.com/gpu=<N> has a GPU (default: the first) open and stays")
+def gpu_in_container(machine: Machine, argument: str | None, on: bool) -> None:
+    images = machine.run(["docker", "image", "ls", "--all", "--quiet"]).split() if on else []
+    if on and not images:
+        raise FaultError("the engine has no image to start a container of")
+    for minor in _holding(machine, "gpu-in-container", argument, on).values():
+        name = f"train-gpu{minor}"
+        machine.run(["docker", "rm", "--force", name])
+        if on:
+            options = ["--detach", "--name", name, "--network", "none", "--device", f"nvidia.com/gpu={minor}"]
+            options += ["--volume", f"{_job(machine.store.root, minor)}:/job:ro", "--workdir", "/job", "--entrypoint", "python3"]
+            machine.run(["docker", "run", *options, images[0], "train.py"])
+            _wait_until_held(f"nvidia{minor}", machine.store.root)
+
+
+# What a GPU does to a process that computes on it: in_container/sitecustomize.py does it, and the CDI specification brings that into containers.
+
+
+def _computing(name: str) -> None:
+    def act(machine: Machine, argument: str | None, on: bool) -> None:
+        with machine.store.change() as state:
+            state["faults"].pop(name, None)
+            if on:
+                state["faults"][name] = _gpu(state, argument, -1)["minor"]
+        _refresh_cdi(machine)
+
+    _fault(name, "[INDEX]", COMPUTING_FAULTS[name])(act)
+
+
+for _name in COMPUTING_FAULTS:
+    _computing(_name)
+
+
+def _command(command: list[str]) -> str:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise FaultError(f"`{' '.join(command)}` failed with exit status {done.returncode}: {done.stderr.strip()}")
+    return done.stdout
 
 
 def machine(root: Path = Path("/")) -> Machine:

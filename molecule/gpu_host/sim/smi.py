@@ -107,9 +107,11 @@ def _only(view: text.View, asked: str | None) -> text.View:
 
 
 def hang_while_faulty(store: Store) -> None:
-    """Never return while the fault smi-hang is there. SIGTERM does nothing, as with a process that waits in the driver."""
+    """Never return while the fault smi-hang is there. SIGTERM does nothing, as with a process that waits in the driver. With smi-slow wait so long."""
     try:
-        if "smi-hang" not in store.read()["faults"]:
+        faults = store.read()["faults"]
+        time.sleep(faults.get("smi-slow", 0))
+        if "smi-hang" not in faults:
             return
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
@@ -117,6 +119,11 @@ def hang_while_faulty(store: Store) -> None:
             time.sleep(1)
     except NotBootedError:
         return
+
+
+def garbled(output: str, how: str | None) -> str:
+    """What is printed in place of the output while the fault smi-garbled is there: half of it, or other words."""
+    return {"truncated": output[: len(output) // 2], "words": "Unable to determine the device handle for GPU0: Unknown Error\n"}.get(how or "", output)
 
 
 def run(arguments: list[str], store: Store) -> tuple[int, str]:
@@ -355,6 +362,7 @@ def main(arguments: list[str]) -> int:
     hang_while_faulty(store)
     try:
         status, output = run(arguments, store)
+        output = garbled(output, store.read()["faults"].get("smi-garbled"))
     except nvml.NvmlError as error:
         status, output = error.code, str(error)
     except text.FieldError as error:

@@ -67,3 +67,10 @@ def test_the_library_and_the_state_are_mounted_read_only(tmp_path: Path) -> None
 def test_the_list_gives_qualified_names(tmp_path: Path) -> None:
     (tmp_path / "nvidia.yaml").write_text("---\n" + ctk.yaml(spec(fresh(board.load({"board": "hgx-h100-8", "gpus": 1}), []), tmp_path)))
     assert ctk.listed((str(tmp_path),)) == ["nvidia.com/gpu=0", "nvidia.com/gpu=GPU-01000100-0000-0000-0000-000000000000", "nvidia.com/gpu=all"]
+
+
+def test_containers_get_the_hook_of_a_fault_only_while_it_is_there(tmp_path: Path) -> None:
+    view = smi_text.view_of(fresh(board.load({"board": "hgx-h100-8"}), []), "580.178.04", {}, lambda name: True, datetime(2026, 12, 1))
+    assert ctk.spec(view, tmp_path, ["smi-slow"])["containerEdits"]["env"] == ["NVIDIA_VISIBLE_DEVICES=void"]
+    for name in ctk.COMPUTING_FAULTS:
+        assert ctk.spec(view, tmp_path, ["smi-slow", name])["containerEdits"]["env"] == ["NVIDIA_VISIBLE_DEVICES=void", f"PYTHONPATH={ctk.IN_CONTAINER}"]

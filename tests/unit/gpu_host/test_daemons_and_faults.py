@@ -2,21 +2,34 @@
 # Copyright: (c) 2026, rackready contributors
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 
 import pytest
-from gpu_host.sim import daemons, faults
+from gpu_host.sim import ctk, daemons, faults, smi
 from gpu_host.sim.kernel import Kernel
 
 
-@pytest.fixture
-def commands() -> list[list[str]]:
-    return []
+class Commands(list[list[str]]):
+    """The commands that were run; what each prints is looked up by its first two words."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.answers: dict[str, str] = {}
+
+    def run(self, command: list[str]) -> str:
+        self.append(command)
+        return self.answers.get(" ".join(command[:2]), "")
 
 
 @pytest.fixture
-def machine(driver: Kernel, commands: list[list[str]]) -> faults.Machine:
-    return faults.Machine(driver.store, commands.append)
+def commands() -> Commands:
+    return Commands()
+
+
+@pytest.fixture
+def machine(driver: Kernel, commands: Commands) -> faults.Machine:
+    return faults.Machine(driver.store, commands.run)
 
 
 def test_the_fabric_manager_wants_its_own_version_and_switches(driver: Kernel) -> None:
@@ -41,7 +54,7 @@ def test_a_gone_gpu_is_off_the_bus_and_comes_back(machine: faults.Machine) -> No
     assert machine.store.read()["faults"] == {}
 
 
-def test_a_held_gpu_has_a_job_of_a_unit(machine: faults.Machine, commands: list[list[str]], open_node: Callable[..., None]) -> None:
+def test_a_held_gpu_has_a_job_of_a_unit(machine: faults.Machine, commands: Commands, open_node: Callable[..., None]) -> None:
     open_node(4711, ["python3", "train.py"], "nvidia2")
     faults.break_(machine, "gpu-held", "2")
     unit = machine.store.root / "run/systemd/system/train-gpu2.service"
@@ -75,7 +88,154 @@ def test_faults_that_cannot_be(machine: faults.Machine, name: str, argument: str
         faults.break_(machine, name, argument)
 
 
-def test_nothing_can_hold_a_gpu_without_a_driver(kernel: Kernel, commands: list[list[str]]) -> None:
+def test_nothing_can_hold_a_gpu_without_a_driver(kernel: Kernel, commands: Commands) -> None:
     with pytest.raises(faults.FaultError, match="no driver is loaded"):
-        faults.break_(faults.Machine(kernel.store, commands.append), "gpu-held", None)
+        faults.break_(faults.Machine(kernel.store, commands.run), "gpu-held", None)
     assert kernel.store.read()["faults"] == {}
+
+
+def test_a_held_gpu_may_be_held_by_a_container(machine: faults.Machine, commands: Commands, open_node: Callable[..., None]) -> None:
+    with pytest.raises(faults.FaultError, match="no image"):
+        faults.break_(machine, "gpu-in-container", "2")
+    commands.answers["docker image"] = "1419dabc38fe\n"
+    open_node(4711, ["python3", "train.py"], "nvidia2")
+    faults.break_(machine, "gpu-in-container", "2")
+    started = commands[-1]
+    assert started[:4] == ["docker", "run", "--detach", "--name"]
+    assert "nvidia.com/gpu=2" in started and started[-2:] == ["1419dabc38fe", "train.py"]
+    faults.heal(machine, None)
+    assert commands[-1] == ["docker", "rm", "--force", "train-gpu2"]
+
+
+def test_a_remap_that_is_pending_is_that_of_one_gpu(machine: faults.Machine) -> None:
+    faults.break_(machine, "row-remap-pending", "3")
+    rows = smi.run(["--query-remapped-rows=gpu_bus_id,remapped_rows.pending", "--format=csv,noheader"], machine.store)[1].splitlines()
+    assert [row.split(",")[0] for row in rows if row.endswith("Yes")] == ["00000000:4B:00.0"]
+    faults.heal(machine, None)
+    assert "Yes" not in smi.run(["--query-remapped-rows=remapped_rows.pending", "--format=csv,noheader"], machine.store)[1]
+
+
+@pytest.mark.parametrize(
+    ("argument", "printed"), [(None, "<nvidia"), ("truncated", "<nvidia"), ("words", "Unable to determine the device handle for GPU0: Unknown Error\n")]
+)
+def test_garbled_output_is_half_an_answer_or_none(machine: faults.Machine, argument: str | None, printed: str) -> None:
+    faults.break_(machine, "smi-garbled", argument)
+    assert smi.garbled("<nvidia_smi_log/>"[:14], machine.store.read()["faults"]["smi-garbled"]) == printed
+    faults.heal(machine, None)
+    assert smi.garbled("<nvidia", None) == "<nvidia"
+
+
+def test_a_slow_answer_takes_its_seconds(machine: faults.Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr("gpu_host.sim.smi.time.sleep", slept.append)
+    for argument in (None, "3"):
+        faults.break_(machine, "smi-slow", argument)
+        smi.hang_while_faulty(machine.store)
+    faults.heal(machine, None)
+    smi.hang_while_faulty(machine.store)
+    assert slept == [8, 3, 0]
+
+
+INSTALLED = """\
+hi  libcuda1 580.178.04-1
+ii  nvidia-driver-cuda 580.178.04-1
+hi  nvidia-fabricmanager 580.178.04-1
+rc  nvidia-open 580.178.04-1
+ii  nvidia-container-toolkit 1.20.0-1
+"""
+KNOWN = """\
+ nvidia-driver-cuda | 595.91.07-1 | https://172.30.86.2/cuda  Packages
+ nvidia-driver-cuda | 580.178.04-1 | https://172.30.86.2/cuda  Packages
+ nvidia-driver-cuda | 580.159.04-1 | https://172.30.86.2/cuda  Packages
+"""
+
+
+@pytest.mark.parametrize(("argument", "version"), [(None, "595.91.07-1"), ("580.159.04", "580.159.04-1")])
+def test_an_upgrade_takes_all_of_the_driver_and_heals_to_what_was_there(
+    machine: faults.Machine, commands: Commands, argument: str | None, version: str
+) -> None:
+    commands.answers = {"dpkg-query --show": INSTALLED, "apt-cache madison": KNOWN}
+    faults.break_(machine, "driver-upgraded", argument)
+    assert commands[-1][-2:] == [f"libcuda1={version}", f"nvidia-driver-cuda={version}"]
+    with pytest.raises(faults.FaultError, match="heal it first"):
+        faults.break_(machine, "driver-upgraded", None)
+    faults.heal(machine, None)
+    assert commands[-3][-2:] == ["libcuda1=580.178.04-1", "nvidia-driver-cuda=580.178.04-1"]
+    assert commands[-2] == ["apt-mark", "hold", "libcuda1"]
+    assert machine.store.read()["faults"] == {}
+
+
+@pytest.mark.parametrize(
+    ("there", "argument", "words"), [("", None, "is not installed"), (INSTALLED, "570.1", "no nvidia-driver-cuda 570.1; there are 595.91.07-1")]
+)
+def test_an_upgrade_that_cannot_be(machine: faults.Machine, commands: Commands, there: str, argument: str | None, words: str) -> None:
+    commands.answers = {"dpkg-query --show": there, "apt-cache madison": KNOWN}
+    with pytest.raises(faults.FaultError, match=words):
+        faults.break_(machine, "driver-upgraded", argument)
+    assert machine.store.read()["faults"] == {}
+
+
+def test_a_fabric_manager_of_another_version_comes_alone_and_joins_no_gpu(machine: faults.Machine, commands: Commands) -> None:
+    with machine.store.change() as state:
+        state["fabric"] = "completed"
+    commands.answers = {"dpkg-query --show": INSTALLED, "apt-cache madison": KNOWN.replace("driver-cuda", "fabricmanager")}
+    faults.break_(machine, "fabric-manager-version", None)
+    assert commands[-2][-1] == "nvidia-fabricmanager=595.91.07-1"
+    assert commands[-1] == ["sh", "-c", "! systemctl restart nvidia-fabricmanager.service"]
+    assert machine.store.read()["fabric"] == "in_progress"
+
+
+SPEC = """\
+containerEdits:
+    deviceNodes:
+        - path: /dev/nvidia-uvm
+          major: 1
+          minor: 3
+        - path: /dev/nvidiactl
+          major: 1
+    mounts:
+        - hostPath: /usr/lib/x86_64-linux-gnu/libcuda.so.580.178.04
+          containerPath: /usr/lib/x86_64-linux-gnu/libcuda.so.580.178.04
+"""
+
+
+@pytest.mark.parametrize(
+    ("argument", "changed"),
+    [
+        (None, SPEC.replace("major: 1\n          minor: 3", "major: 511\n          minor: 3")),
+        ("files", SPEC.replace("hostPath: /usr/lib/x86_64-linux-gnu/libcuda.so.580.178.04", "hostPath: /usr/lib/x86_64-linux-gnu/libcuda.so.580.95.05")),
+    ],
+)
+def test_a_stale_specification_has_numbers_or_files_of_the_past(machine: faults.Machine, commands: Commands, argument: str | None, changed: str) -> None:
+    with pytest.raises(faults.FaultError, match="nothing that could be stale"):
+        faults.break_(machine, "cdi-stale", argument)
+    path = machine.store.root / faults.CDI_SPEC
+    path.parent.mkdir(parents=True)
+    path.write_text(SPEC)
+    faults.break_(machine, "cdi-stale", argument)
+    assert path.read_text() == changed
+    faults.heal(machine, None)
+    assert commands[-1] == ["systemctl", "restart", "nvidia-cdi-refresh.service"]
+
+
+def test_a_runtime_with_small_shared_memory_leaves_daemon_json_as_it_was(machine: faults.Machine, commands: Commands) -> None:
+    path = machine.store.root / faults.DAEMON_JSON
+    path.parent.mkdir(parents=True)
+    path.write_text('{"features": {"cdi": true}}')
+    before = path.stat().st_mtime_ns
+    commands.answers["docker info"] = "small-shm\n"
+    faults.break_(machine, "shm-small", None)
+    merged = json.loads(path.read_text())
+    assert merged["features"] == {"cdi": True} and merged["default-runtime"] in merged["runtimes"]
+    commands.answers["docker info"] = "runc\n"
+    faults.heal(machine, None)
+    assert (path.read_text(), path.stat().st_mtime_ns) == ('{"features": {"cdi": true}}', before)
+
+
+@pytest.mark.parametrize("name", sorted(ctk.COMPUTING_FAULTS))
+def test_a_gpu_that_computes_badly_is_noted_by_its_number_and_brought_into_containers(machine: faults.Machine, commands: Commands, name: str) -> None:
+    faults.break_(machine, name, "3")
+    assert machine.store.read()["faults"] == {name: 3}
+    assert commands == [["systemctl", "restart", "nvidia-cdi-refresh.service"]]
+    faults.heal(machine, None)
+    assert machine.store.read()["faults"] == {} and len(commands) == 2
