@@ -17,7 +17,7 @@ import re
 import stat
 import time
 from pathlib import Path
-from typing import Any, Callable, Optional, Tuple
+from typing import Any, Callable, Mapping, Optional, Sequence, Tuple
 
 from ansible_collections.rackready.gpu.plugins.module_utils.bounded import read_apart
 from ansible_collections.rackready.gpu.plugins.module_utils.reading import read_line, read_text
@@ -173,6 +173,13 @@ def container_of(cgroup: str, host_containers: frozenset[str] = frozenset()) -> 
         if inner:
             return inner[-1][:12]
     return None
+
+
+def container_words(identifier: str, containers: Sequence[Mapping[str, Any]]) -> str:
+    """A container for people: ``container train (abc123def456)``; only its id where it is none of the engine's (``docker.containers`` of the facts)."""
+    short = identifier[:12]
+    name = next((container["name"] for container in containers if container["id"] == short), None)
+    return f"container {name} ({short})" if name else f"container {short}"
 
 
 def unit_of(cgroup: str) -> str | None:

@@ -63,7 +63,7 @@ class Query:
         try:
             facts.update(parse_query(result.stdout))
         except GarbledOutput as error:
-            facts.update(state="garbled", error=f"nvidia-smi wrote something that is not its XML: {error}")
+            facts.update(state="garbled", error=f"nvidia-smi wrote something that is not its XML ({error}){_beginning(result.text)}")
         else:
             facts["state"] = "ok"
         complaint = result.complaint("nvidia-smi")
@@ -86,6 +86,14 @@ class Query:
             if complaint is not None:
                 failure = {"state": "failed" if result.problem is None else "hung", "error": complaint}
         return {**parse_query(query, *texts), **failure}
+
+
+def _beginning(text: str) -> str:
+    """What it wrote, where that is words: an XML that breaks off says nothing by its beginning."""
+    words = " ".join(text[:2000].split())
+    if not words:
+        return ": it wrote nothing"
+    return "" if words.startswith("<") else f": {words[:200]}"
 
 
 def parse_query(data: bytes, listing: str = "", instances: str = "") -> dict[str, Any]:

@@ -12,6 +12,7 @@ import re
 import signal
 from typing import Any, Iterable, Mapping, NamedTuple, Sequence
 
+from ansible_collections.rackready.gpu.plugins.module_utils.holders import container_words
 from ansible_collections.rackready.gpu.plugins.module_utils.pci import normalize_bus_id
 from ansible_collections.rackready.gpu.plugins.module_utils.smoke_payload import (
     LOWEST_CAPABILITY,
@@ -105,7 +106,8 @@ def requirements(gpus: Sequence[ExpectedGpu], backend: str = "cuda") -> list[Req
 
 def gpu_idle(facts: Facts) -> Check:
     """Nobody may be using a GPU: not for our sake, whose results would mean nothing, nor for theirs."""
-    users = ["{device} is open in {who}".format(device=holder["device"], who=_who(holder)) for holder in facts["holders"] if holder.get("role") != "service"]
+    containers = facts["docker"]["containers"]
+    users = ["{} is open in {}".format(holder["device"], _who(holder, containers)) for holder in facts["holders"] if holder.get("role") != "service"]
     by_holder = {holder["pid"] for holder in facts["holders"]}
     for gpu in facts["nvidia_smi"]["gpus"]:
         users += [
@@ -125,11 +127,11 @@ def gpu_idle(facts: Facts) -> Check:
     )
 
 
-def _who(holder: Mapping[str, Any]) -> str:
+def _who(holder: Mapping[str, Any], containers: Sequence[Mapping[str, Any]]) -> str:
     """Process, container and unit of a holder in words."""
     parts = [f"process {holder['pid']} ({holder['command']})"]
     if holder.get("container"):
-        parts.append(f"container {holder['container'][:12]}")
+        parts.append(container_words(holder["container"], containers))
     if holder.get("unit"):
         parts.append(f"unit {holder['unit']}")
     return ", ".join(parts)
@@ -639,9 +641,16 @@ def container_limits(outcome: Outcome) -> Check:
     problems = limit_problems(found[0], outcome.container)
     if any(other.get("ulimits") != found[0].get("ulimits") for other in found):
         problems.append("the ranks have different limits")
-    remedy = "give the container what it needs (smoke_test_ulimits), and its engine the right to give it" if problems else None
+    remedy = _limits_remedy(problems) if problems else None
     status = COULD_NOT_RUN if problems else PASS
     return make_check("container_limits", status, "; ".join(problems) or None, remedy=remedy, value=found[0], floor=asked, source=source)
+
+
+def _limits_remedy(problems: Sequence[str]) -> str:
+    """The engine was told the size of /dev/shm and makes it, so another size comes from what it hands the container to."""
+    if problems[0].startswith("/dev/shm"):
+        return "look which runtime the engine hands containers to (`docker info --format '{{.DefaultRuntime}}'`): runc gives what is asked for"
+    return "give the container what it needs (smoke_test_ulimits), and its engine the right to give it"
 
 
 def limit_problems(found: Mapping[str, Any], container: Container) -> list[str]:

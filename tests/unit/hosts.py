@@ -301,7 +301,7 @@ class Host:
             errors = {
                 "hung": "nvidia-smi did not end within 15 s and was given up",
                 "failed": "nvidia-smi exited 9: NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.",
-                "garbled": "nvidia-smi wrote something that is not its XML: no element found: line 1, column 0",
+                "garbled": "nvidia-smi wrote something that is not its XML (no element found: line 1, column 0): it wrote nothing",
             }
             return {"state": self.smi_state, **nothing, "error": errors[self.smi_state], "seconds": 15.0 if self.smi_state == "hung" else 0.5}
         gpus = [self._smi_gpu(index, bus_id) for index, bus_id in enumerate(self.bus_ids)]

@@ -159,6 +159,28 @@ def test_garbled(data: bytes, why: str) -> None:
         parse_query(data)
 
 
+@pytest.mark.parametrize(
+    ("printed", "error"),
+    [
+        (b"", "nvidia-smi wrote something that is not its XML (no element found: line 1, column 0): it wrote nothing"),
+        (
+            b"Unable to determine the device handle\nfor GPU0: Unknown Error\n",
+            "nvidia-smi wrote something that is not its XML (syntax error: line 1, column 0): Unable to determine the device handle for GPU0: Unknown Error",
+        ),
+        (b"x" * 5000, f"nvidia-smi wrote something that is not its XML (syntax error: line 1, column 0): {'x' * 200}"),
+    ],
+)
+def test_words_in_place_of_the_xml_are_passed_on(printed: bytes, error: str) -> None:
+    facts = ask(("nvidia-smi -q -x", Result(0, printed, b"", 0.1)))
+    assert (facts["state"], facts["error"]) == ("garbled", error)
+
+
+def test_half_an_answer_is_not_quoted() -> None:
+    facts = ask(("nvidia-smi -q -x", Result(0, H200[: len(H200) // 2], b"", 0.1)))
+    assert facts["state"] == "garbled" and facts["gpus"] == []
+    assert str(facts["error"]).startswith("nvidia-smi wrote something that is not its XML (") and str(facts["error"]).endswith(")")
+
+
 @given(st.binary(), st.text(), st.text())
 def test_arbitrary_bytes_are_garbled_and_nothing_else(data: bytes, listing: str, instances: str) -> None:
     with pytest.raises(GarbledOutput):

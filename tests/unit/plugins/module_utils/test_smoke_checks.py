@@ -115,6 +115,14 @@ class TestHost:
             "the GPUs are in use, so nothing was started: /dev/nvidia1 is open in process 4711 (python3 train.py), container abc123def456, unit docker.service"
         )
 
+    def test_a_container_of_the_engine_is_named(self) -> None:
+        facts = host()
+        facts["docker"]["containers"] = [{"id": "abc123def456", "name": "train", "image": "pytorch", "devices": ["nvidia.com/gpu=1"]}]
+        holder = {"device": "/dev/nvidia1", "pid": 4711, "command": "python3 train.py", "unit": None, "container": "abc123def456", "role": "workload"}
+        facts["holders"].append(holder)
+        reason = only(checked(facts), "gpu_idle")["reason"]
+        assert str(reason).endswith("/dev/nvidia1 is open in process 4711 (python3 train.py), container train (abc123def456)")
+
     def test_a_process_that_only_nvidia_smi_shows(self) -> None:
         facts = host()
         facts["nvidia_smi"]["gpus"][0]["processes"] = [{"pid": 99, "name": "trainer", "memory_mib": 10}]
@@ -688,6 +696,21 @@ class TestLimits:
         problems = limit_problems(small, container(**asked))
         assert [problem.split()[0] for problem in problems] == ["memlock", "stack", "/dev/shm"]
         assert limit_problems(small, container(backend="cpu", **asked)) == []
+
+    @pytest.mark.parametrize(
+        ("change", "words"),
+        [
+            (
+                {"shm_bytes": 2**26},
+                "look which runtime the engine hands containers to (`docker info --format '{{.DefaultRuntime}}'`): runc gives what is asked for",
+            ),
+            ({"ulimits": {}}, "give the container what it needs (smoke_test_ulimits), and its engine the right to give it"),
+            ({"ulimits": {}, "shm_bytes": 2**26}, "give the container what it needs (smoke_test_ulimits), and its engine the right to give it"),
+        ],
+    )
+    def test_the_remedy_is_that_of_the_first_problem(self, change: dict[str, Any], words: str) -> None:
+        events = [replaced(said, "container_limits", {"event": "found", "name": "container_limits", "value": {**LIMITS, **change}}) for said in sound()]
+        assert only(judge(ran(events))[1], "container_limits")["remedy"] == words
 
     def test_ranks_must_agree(self) -> None:
         events = sound()
