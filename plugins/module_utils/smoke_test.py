@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import select
 import shutil
 import tempfile
 import time
@@ -78,6 +79,7 @@ class Machine(NamedTuple):
     monotonic: Callable[[], float]
     utc: Callable[[], str]
     run_id: Callable[[], str]
+    heard: Callable[[], bool]
     state_dir: Path
 
 
@@ -91,8 +93,16 @@ def real_machine(gather: Callable[[], Mapping[str, Any]]) -> Machine:
         monotonic=time.monotonic,
         utc=lambda: time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         run_id=lambda: os.urandom(6).hex(),
+        heard=lambda: is_heard(1),  # standard output, where the result goes
         state_dir=stamp.STATE_DIR,
     )
+
+
+def is_heard(descriptor: int) -> bool:
+    """Whether what is written there can still reach somebody: False for the pipe of a connection that was closed because its run was killed."""
+    poll = select.poll()
+    poll.register(descriptor, 0)  # errors and hang-ups are reported without being asked for
+    return not poll.poll(0)
 
 
 def run_container(container: Container) -> Outcome:
@@ -215,7 +225,8 @@ def _report(request: Request, machine: Machine, started: float, before: Any, wor
     judged = verdict.evaluate(work.checks, smoke_checks.requirements(gpus, request.backend), request.backend, request.degraded, request.not_applicable)
     after = before
     uuids = [gpu.uuid for gpu in gpus if gpu.uuid]
-    if judged["verdict"] in (verdict.ACCEPTED, verdict.SIMULATED):
+    # A result that reaches no record is none: with a stamp the next run would not test, and nobody could ever read what was measured.
+    if judged["verdict"] in (verdict.ACCEPTED, verdict.SIMULATED) and machine.heard():
         after = stamp.make(request.stamp, judged["verdict"], uuids, machine.utc())
         stamp.write(after, machine.state_dir)
     elif judged["verdict"] == verdict.REJECTED or work.outcome is not None:

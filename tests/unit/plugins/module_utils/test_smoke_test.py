@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
+import socket
 import stat
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -60,6 +62,7 @@ class Host:
         self.payloads: list[tuple[str, int]] = []
         self.leftovers = ""
         self.engine_error: str | None = None
+        self.heard = True
 
     def machine(self) -> Machine:
         return Machine(
@@ -70,6 +73,7 @@ class Host:
             monotonic=lambda: self.now,
             utc=lambda: "2026-12-01T04:00:00Z",
             run_id=lambda: RUN,
+            heard=lambda: self.heard,
             state_dir=self.state_dir,
         )
 
@@ -153,6 +157,13 @@ class TestVerdicts:
         host = Host(tmp_path).with_stamp(OLD)
         returned = run_test(request(), host.machine())
         assert (returned["changed"], returned["diff"]["before"]["time"], host.stamp["time"]) == (True, OLD["time"], "2026-12-01T04:00:00Z")
+
+    def test_a_success_that_nobody_hears_of_leaves_no_stamp_so_that_the_next_run_tests_again(self, tmp_path: Path) -> None:
+        host = Host(tmp_path).with_stamp(OLD)
+        host.heard = False
+        found = run_test(request(), host.machine())
+        assert host.containers and found["verdict"] == "accepted"
+        assert found["stamp"] is None and host.stamp is None
 
     def test_a_failed_test_withdraws_the_stamp(self, tmp_path: Path) -> None:
         host = Host(tmp_path, events=one_wrong()).with_stamp(OLD)
@@ -383,3 +394,24 @@ class TestRequest:
 
 def test_the_payload_can_be_read_from_where_it_was_loaded() -> None:
     assert payload_source() == Path(smoke_payload.__file__).read_text(encoding="utf-8")
+
+
+class TestWhetherSomebodyHears:
+    """As sshd gives a module its standard output: a pipe or a socket whose other end it closes when the connection is gone."""
+
+    @pytest.mark.parametrize("make", [os.pipe, lambda: tuple(end.detach() for end in socket.socketpair())], ids=["pipe", "socket"])
+    def test_until_the_other_end_is_closed(self, make: Callable[[], tuple[int, int]]) -> None:
+        theirs, ours = make()
+        try:
+            assert smoke_test.is_heard(ours)
+            os.write(ours, b"an unread line\n")
+            assert smoke_test.is_heard(ours)
+            os.close(theirs)
+            assert not smoke_test.is_heard(ours)
+        finally:
+            os.close(ours)
+
+    def test_a_file_and_the_null_device_are_no_closed_connections(self, tmp_path: Path) -> None:
+        for path in (tmp_path / "output", Path("/dev/null")):
+            with path.open("w", encoding="utf-8") as stream:
+                assert smoke_test.is_heard(stream.fileno())
