@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 import signal
+from types import MappingProxyType
 from typing import Any, Iterable, Mapping, NamedTuple, Sequence
 
 from ansible_collections.rackready.gpu.plugins.module_utils.holders import container_words
@@ -40,6 +41,8 @@ FLOORS = {"memlock": -1, "stack": 67108864}
 FLOORS_SOURCE = "entry point of NVIDIA's PyTorch image"
 # Docker's default /dev/shm, with which NCCL is known to fail (nccl#290, nccl#342).
 SHM_TOO_SMALL = 64 * 2**20
+# How torchrun begins to report that a rank has ended badly.
+_TORCHRUN_REPORT = re.compile(r"torch/distributed/elastic/\S+\] .*(closing signal|failed \(exitcode)|elastic\S*\.ChildFailedError")
 UNITS = {"": 1, "b": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 
 
@@ -381,7 +384,7 @@ def container_checks(gpus: Sequence[ExpectedGpu], facts: Facts, outcome: Outcome
     nodes = [log.found["device_nodes"] for log in logs.values() if isinstance(log.found.get("device_nodes"), dict)]
     owners = owners_of(gpus, outcome)
     checks = [
-        container_run(outcome),
+        container_run(outcome, owners),
         container_limits(outcome),
         gpu_count(gpus, facts, {rank: count if isinstance(count, int) else -1 for rank, count in counted.items()}),
         device_nodes(gpus, facts, nodes[0]) if nodes else make_check("device_nodes", COULD_NOT_RUN, "the container told no device nodes", source="/dev"),
@@ -553,10 +556,23 @@ def _ended_inside(rank: int, since: float, outcome: Outcome) -> Result:
         return Result(COULD_NOT_RUN, f"rank {rank} was in it when the run ended: {_how_it_ended(outcome)}", None, None)
     if -crash[1] in FAULT_SIGNALS:
         return Result(FAIL, f"rank {rank} crashed in it with {signal.Signals(-crash[1]).name}", None, None)
-    return Result(COULD_NOT_RUN, f"rank {rank} ended in it with exit code {crash[1]}", None, None)
+    return Result(COULD_NOT_RUN, f"rank {rank} ended in it with {_end_words(crash[1])}", None, None)
 
 
-def _how_it_ended(outcome: Outcome) -> str:
+def _end_words(code: int) -> str:
+    """A process's exit code in words; a negative one is a signal."""
+    try:
+        return signal.Signals(-code).name if code < 0 else f"exit code {code}"
+    except ValueError:
+        return f"signal {-code}"
+
+
+def _rank_words(rank: int, owners: Mapping[int, ExpectedGpu]) -> str:
+    """A rank with the GPU that it had, where that is known."""
+    return f"rank {rank} (GPU {owners[rank].pci_bus_id})" if rank in owners else f"rank {rank}"
+
+
+def _how_it_ended(outcome: Outcome, owners: Mapping[int, ExpectedGpu] = MappingProxyType({})) -> str:
     """How the container's run ended, in words, with the last that it said."""
     child, container = outcome.child, outcome.container
     if child.error:
@@ -566,20 +582,22 @@ def _how_it_ended(outcome: Outcome) -> str:
     crash = crashed_rank(child.stderr)
     words = f"exit status {child.exit_code}"
     if crash:
-        words += f", first rank {crash[0]} with exit code {crash[1]}"
+        words += f", first {_rank_words(crash[0], owners)} with {_end_words(crash[1])}"
     last = _telling([*child.stdout, *child.stderr])
     return f"{words}; last words: {last}" if last else words
 
 
 def _telling(lines: Sequence[str]) -> str | None:
-    """The line of a failed run that tells most: an error's, else the last one."""
+    """The line of a failed run that tells most: an error's, else the last one. torchrun's own report of it says who ended, which is read apart, and not why."""
+    report = next((at for at, line in enumerate(lines) if _TORCHRUN_REPORT.search(line)), len(lines))
+    lines = lines[:report]
     for line in reversed(lines):
         if re.search(r"error|denied|fatal|cannot|no such|not found|unresolvable", line, re.IGNORECASE) and not line.startswith(("=", "-")):
             return line[:500]
     return lines[-1][:500] if lines else None
 
 
-def container_run(outcome: Outcome) -> Check:
+def container_run(outcome: Outcome, owners: Mapping[int, ExpectedGpu]) -> Check:
     """The container itself: started, every rank said everything, ended by itself with status 0 within its limit, and is gone."""
     child, container, logs = outcome.child, outcome.container, outcome.transcript.ranks
     ended = [rank for rank, log in logs.items() if log.ended]
@@ -602,7 +620,8 @@ def container_run(outcome: Outcome) -> Check:
     if child.error:
         return check(child.error, "install and start the container engine with playbooks/provision.yml")
     if child.timed_out:
-        stuck = "; ".join(f"rank {rank} in {log.stage[0]} since {max(0.0, child.seconds - log.stage[1]):.0f} s" for rank, log in logs.items() if log.stage)
+        stages = [(rank, *log.stage) for rank, log in logs.items() if log.stage]
+        stuck = "; ".join(f"{_rank_words(rank, owners)} in {name} since {max(0.0, child.seconds - since):.0f} s" for rank, name, since in stages)
         left = f"; {child.left_behind}" if child.left_behind else ""
         return check(
             f"not done within {container.limit_s} s: {stuck or 'no rank reported anything'}{left}",
@@ -611,11 +630,17 @@ def container_run(outcome: Outcome) -> Check:
     if child.exit_code in (125, 126, 127) and not any(log.started for log in logs.values()):
         return check(f"the engine could not start it: {_how_it_ended(outcome)}", _engine_remedy([*child.stdout, *child.stderr]))
     if child.exit_code != 0:
-        return check(_how_it_ended(outcome), "read the output under `value`")
+        return check(_how_it_ended(outcome, owners), _crash_remedy(crashed_rank(child.stderr)))
     if len(ended) < len(logs):
         missing = ", ".join(str(rank) for rank in logs if rank not in ended)
         return check(f"it ended with status 0, but of rank {missing} the end is missing", "read the output under `value`; the image's torchrun may be broken")
     return check(None)
+
+
+def _crash_remedy(crash: tuple[int, int] | None) -> str:
+    if crash and crash[1] == -signal.SIGKILL:
+        return "look in `dmesg` whether the kernel killed it for want of memory (oom-kill); end what else uses the memory, then test again"
+    return "read the output under `value`"
 
 
 def _engine_remedy(lines: Sequence[str]) -> str:

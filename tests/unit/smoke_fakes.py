@@ -27,6 +27,34 @@ LIMITS: dict[str, Any] = {
     "interfaces": ["lo"],
 }
 
+# As torchrun of 2.13.0 printed it when rank 1 of 3 died of a signal (the Python traceback left out).
+TORCHRUN_CRASH = """\
+W1201 05:08:39.319000 17925 torch/distributed/elastic/multiprocessing/api.py:1028] Sending process 17971 closing signal SIGTERM
+E1201 05:08:39.324000 17925 torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: -11) local_rank: 1 (pid: 17972) of binary: python3
+torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
+=======================================================
+crash.py FAILED
+-------------------------------------------------------
+Failures:
+[1]:
+  time      : 2026-12-01_05:08:39
+  host      : localhost
+  rank      : 0 (local_rank: 0)
+  exitcode  : -15 (pid: 17971)  (SIGTERM)
+  error_file: <N/A>
+  traceback : Signal 15 (SIGTERM) received by PID 17971
+-------------------------------------------------------
+Root Cause (first observed failure):
+[0]:
+  time      : 2026-12-01_05:08:39
+  host      : localhost
+  rank      : 1 (local_rank: 1)
+  exitcode  : -11 (pid: 17972)  (SIGSEGV)
+  error_file: <N/A>
+  traceback : Signal 11 (SIGSEGV) received by PID 17972
+=======================================================
+"""
+
 Event = dict[str, Any]
 
 

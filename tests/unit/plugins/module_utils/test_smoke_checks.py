@@ -28,7 +28,7 @@ from ansible_collections.rackready.gpu.plugins.module_utils.smoke_run import Chi
 from ansible_collections.rackready.gpu.plugins.module_utils.verdict import Check, Verdict, evaluate
 
 from tests.unit.hosts import BUS_IDS, CONVERGED, DRIVER, facts_for
-from tests.unit.smoke_fakes import LIMITS, RUN, Event, all_lines, container, gpus, lines, rank_events, reduce_value, result, uuid_of
+from tests.unit.smoke_fakes import LIMITS, RUN, TORCHRUN_CRASH, Event, all_lines, container, gpus, lines, rank_events, reduce_value, result, uuid_of
 
 Facts = dict[str, Any]
 WORLD = 2
@@ -477,7 +477,10 @@ class TestContainer:
         assert "rank 0 hung in it for 300 s, until the limit of 300 s was over" in judged["reason"]
         run = only(checks, "container_run")
         assert run["status"] == "could_not_run"
-        assert run["reason"] == "not done within 300 s: rank 0 in all_reduce_exact since 300 s; rank 1 in all_reduce_exact since 300 s"
+        assert (
+            run["reason"]
+            == "not done within 300 s: rank 0 (GPU 0000:1a:00.0) in all_reduce_exact since 300 s; rank 1 (GPU 0000:1b:00.0) in all_reduce_exact since 300 s"
+        )
 
     def test_a_stage_that_had_no_time_is_not_called_a_hang(self) -> None:
         events = [said[: said.index({"event": "stage", "name": "matmul_exact.fp64"}) + 1] for said in sound()]
@@ -502,18 +505,30 @@ class TestContainer:
             (11, "rejected", "rank 1 crashed in it with SIGSEGV"),
             (6, "rejected", "rank 1 crashed in it with SIGABRT"),
             (7, "rejected", "rank 1 crashed in it with SIGBUS"),
-            (9, "incomplete", "rank 1 ended in it with exit code -9"),
-            (15, "incomplete", "rank 1 ended in it with exit code -15"),
+            (9, "incomplete", "rank 1 ended in it with SIGKILL"),
+            (15, "incomplete", "rank 1 ended in it with SIGTERM"),
+            (99, "incomplete", "rank 1 ended in it with signal 99"),
         ],
     )
     def test_a_crash_in_a_stage(self, number: int, verdict: str, words: str) -> None:
         events = sound()
         events[1] = events[1][: events[1].index({"event": "stage", "name": "matmul_exact.bf16"}) + 1]
-        stderr = ["Root Cause (first observed failure):", "[0]:", "  rank      : 1 (local_rank: 1)", f"  exitcode  : -{number} (pid: 9)"]
+        stderr = TORCHRUN_CRASH.replace("-11", f"-{number}").splitlines()
         judged, checks = judge(ran(events, 1, stderr=stderr))
         assert judged["verdict"] == verdict
         assert by_name(checks, "matmul_exact.bf16")[1]["reason"] == words
-        assert f"first rank 1 with exit code -{number}" in str(only(checks, "container_run")["reason"])
+        run = only(checks, "container_run")
+        assert run["reason"] == f"exit status 1, first rank 1 (GPU {BUS_IDS[1]}) with {words.rpartition(' with ')[2]}"
+        assert ("oom-kill" in str(run["remedy"])) == (number == 9)
+
+    def test_what_torchrun_says_of_a_crash_is_not_taken_for_its_cause(self) -> None:
+        events = sound()
+        events[1] = events[1][: events[1].index({"event": "stage", "name": "matmul_exact.bf16"}) + 1]
+        report = [line.strip() for line in TORCHRUN_CRASH.splitlines()]
+        _, checks = judge(ran(events, 1, stderr=report))
+        assert only(checks, "container_run")["reason"] == f"exit status 1, first rank 1 (GPU {BUS_IDS[1]}) with SIGSEGV"
+        _, checks = judge(ran(events, 1, stderr=["free(): invalid pointer", *report]))
+        assert str(only(checks, "container_run")["reason"]).endswith("with SIGSEGV; last words: free(): invalid pointer")
 
     def test_another_ranks_crash_is_not_this_ones_failure(self) -> None:
         events = sound()

@@ -25,35 +25,7 @@ from ansible_collections.rackready.gpu.plugins.module_utils.smoke_run import (
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.smoke_fakes import IMAGE, RUN, all_lines, child, container, lines, rank_events, result
-
-# As torchrun of 2.13.0 printed it when rank 1 of 3 died of a signal (the Python traceback left out).
-TORCHRUN_CRASH = """\
-W1201 05:08:39.319000 17925 torch/distributed/elastic/multiprocessing/api.py:1028] Sending process 17971 closing signal SIGTERM
-E1201 05:08:39.324000 17925 torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: -11) local_rank: 1 (pid: 17972) of binary: python3
-torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
-=======================================================
-crash.py FAILED
--------------------------------------------------------
-Failures:
-[1]:
-  time      : 2026-12-01_05:08:39
-  host      : localhost
-  rank      : 0 (local_rank: 0)
-  exitcode  : -15 (pid: 17971)  (SIGTERM)
-  error_file: <N/A>
-  traceback : Signal 15 (SIGTERM) received by PID 17971
--------------------------------------------------------
-Root Cause (first observed failure):
-[0]:
-  time      : 2026-12-01_05:08:39
-  host      : localhost
-  rank      : 1 (local_rank: 1)
-  exitcode  : -11 (pid: 17972)  (SIGSEGV)
-  error_file: <N/A>
-  traceback : Signal 11 (SIGSEGV) received by PID 17972
-=======================================================
-"""
+from tests.unit.smoke_fakes import IMAGE, RUN, TORCHRUN_CRASH, all_lines, child, container, lines, rank_events, result
 
 
 def pairs(command: list[str], option: str) -> list[str]:
