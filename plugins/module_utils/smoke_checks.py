@@ -17,6 +17,7 @@ from ansible_collections.rackready.gpu.plugins.module_utils.holders import conta
 from ansible_collections.rackready.gpu.plugins.module_utils.pci import normalize_bus_id
 from ansible_collections.rackready.gpu.plugins.module_utils.smoke_payload import (
     LOWEST_CAPABILITY,
+    MARK,
     REDUCE_ROUNDS,
     REPEATS,
     SHAPES,
@@ -31,6 +32,7 @@ Facts = Mapping[str, Any]
 HOST_CHECKS = ("gpu_count", "gpu_idle", "driver_library_match", "device_nodes", "container_limits", "container_run")
 ALL_REDUCE = "all_reduce_exact"
 IMAGE_ARCHITECTURE = "image_architecture"
+LOST_RESULT = "its result is not in the output"
 IMAGE_REMEDY = "use an image built for this GPU (pytorch_image_ref)"
 # A stage that ran this long (s) without a result when time was over is a hang of that stage; below, the time was simply too short.
 STALL_S = 60
@@ -504,6 +506,8 @@ def _from_payload(name: str, result: Result, gpu: ExpectedGpu, container: Contai
     remedy = None
     if _lacks_kernels(reason):
         status, remedy = COULD_NOT_RUN, IMAGE_REMEDY
+    elif (reason or "").startswith(LOST_RESULT):
+        remedy = "test again; if it comes back, look for what else writes to the output of processes in the image (pytorch_image_ref, smoke_test_env)"
     elif status == FAIL:
         remedy = "take the GPU out of use; look for Xid and ECC messages in `dmesg` and `nvidia-smi -q`, repeat the test, then have it replaced"
         if name == ALL_REDUCE:
@@ -539,8 +543,10 @@ def _without_result(rank: int, name: str, outcome: Outcome) -> Result:
         return Result(COULD_NOT_RUN, f"rank {rank} never reported: {_how_it_ended(outcome)}", None, None)
     if stage == name:
         return _ended_inside(rank, since, outcome)
-    where = f"rank {rank} was in {stage}" if stage else f"rank {rank} had ended"
-    return Result(COULD_NOT_RUN, f"{where} when the run ended: {_how_it_ended(outcome)}", None, None)
+    if log.ended:
+        broken = next((line for line in child.stdout if f'{{"{MARK}"' in line), None)
+        return Result(COULD_NOT_RUN, f"{LOST_RESULT} of rank {rank}" + (f"; a line of the output breaks off: {broken[:300]}" if broken else ""), None, None)
+    return Result(COULD_NOT_RUN, f"rank {rank} was {f'in {stage}' if stage else 'at its start'} when the run ended: {_how_it_ended(outcome)}", None, None)
 
 
 def _ended_inside(rank: int, since: float, outcome: Outcome) -> Result:

@@ -521,6 +521,18 @@ class TestContainer:
         assert run["reason"] == f"exit status 1, first rank 1 (GPU {BUS_IDS[1]}) with {words.rpartition(' with ')[2]}"
         assert ("oom-kill" in str(run["remedy"])) == (number == 9)
 
+    def test_half_a_line_is_no_result_also_where_everything_else_was_said(self) -> None:
+        events = sound()
+        at = next(index for index, event in enumerate(events[1]) if event["event"] == "check" and event["name"] == "matmul_exact.bf16")
+        half = lines(1, events[1])[at][:90]
+        del events[1][at]
+        judged, checks = judge(ran(events, stdout=["NCCL version 2.28.9", half]))
+        lost = by_name(checks, "matmul_exact.bf16")[1]
+        assert (judged["verdict"], lost["status"], lost["gpu"]) == ("incomplete", "could_not_run", gpus()[1].gpu)
+        assert lost["reason"] == f"its result is not in the output of rank 1; a line of the output breaks off: {half}"
+        assert judged["reason"].startswith(f"matmul_exact.bf16 on GPU {BUS_IDS[1]} ({uuid_of(1)}) could not run: its result is not in the output")
+        assert str(judged["remedy"]).startswith("test again; if it comes back, look for what else writes")
+
     def test_what_torchrun_says_of_a_crash_is_not_taken_for_its_cause(self) -> None:
         events = sound()
         events[1] = events[1][: events[1].index({"event": "stage", "name": "matmul_exact.bf16"}) + 1]
@@ -538,6 +550,12 @@ class TestContainer:
         judged, checks = judge(ran(events, 1, stderr=stderr))
         assert judged["verdict"] == "incomplete"
         assert "rank 0 was in it when the run ended: exit status 1, first rank 1" in str(by_name(checks, "all_reduce_exact")[0]["reason"])
+
+    def test_a_rank_that_came_to_no_stage(self) -> None:
+        events = sound()
+        events[1] = events[1][:1]
+        _, checks = judge(ran(events, 1))
+        assert by_name(checks, "gpu_identity")[1]["reason"] == "rank 1 was at its start when the run ended: exit status 1"
 
     def test_a_rank_that_never_reported(self) -> None:
         events = sound()
