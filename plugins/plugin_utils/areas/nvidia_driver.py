@@ -133,6 +133,7 @@ def plan(context: Context) -> AreaPlan:
         area.warnings.append("Secure Boot is on: the kernel loads the driver only after its signing key was enrolled at the console (mokutil).")
     if module["loaded"]:
         _loaded_module(context, area, version)
+        area.refusals += _upgraded_under_module(context, version, ours)
     # The refusal of another loaded driver says already to remove it; afterwards the rest shows.
     area.refusals += _not_packaged(context) or ([] if area.reboot else _other_packages(context, version, ours) or _broken_library(context, area, version))
     return area
@@ -220,6 +221,22 @@ def _not_packaged(context: Context) -> list[str]:
             f"The driver {' and '.join(sorted(foreign))} is on the host and no installed package brought it",
             "the packages would mix with its files",
             "if it came from NVIDIA's .run file, run nvidia-uninstall; then reboot the host and run again",
+        )
+    ]
+
+
+def _upgraded_under_module(context: Context, version: str, there: Mapping[str, str]) -> list[str]:
+    """Newer packages under the planned, loaded module: an upgrade went past our holds. That older ones stayed behind is what an installation mends."""
+    module, library = context.facts["modules"]["nvidia"]["version"], context.facts["library_version"]
+    names = [name for name, found in there.items() if found == library]
+    if module != version or library is None or context.driver_packages[0] not in names or at_least(version, library):
+        return []
+    back = " ".join(f"{name}={version}-*" for name in names)
+    return [
+        refusal(
+            f"The driver's packages were upgraded to {library} and the loaded nvidia kernel module is {module}",
+            "no program can use a GPU",
+            f"run apt-get install --allow-downgrades --allow-change-held-packages {back} to go back, or plan {library} and reboot the host; then run again",
         )
     ]
 

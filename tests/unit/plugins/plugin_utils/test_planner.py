@@ -200,6 +200,20 @@ def test_a_library_that_stayed_behind_the_module_is_repaired_and_not_refused() -
     assert "install nvidia-driver-cuda=580.178.04-1" in plan["areas"]["nvidia_driver"]["actions"]
 
 
+def test_packages_that_were_upgraded_under_the_loaded_module_are_named_with_both_ways_out() -> None:
+    facts = facts_for(**CONVERGED, smi_state="failed", library="595.91.07")
+    names = ["libcuda1", "libnvidia-ml1", "nvidia-driver-cuda", "nvidia-kernel-open-dkms", "nvidia-persistenced"]
+    for name in names:
+        facts["packages"]["installed"][name] = {"version": "595.91.07-1", "held": True}
+    refusals = plan_for(facts)["refusals"]
+    (sentence,) = [refusal for refusal in refusals if refusal.startswith("The driver's packages were upgraded")]
+    back = " ".join(f"{name}=580.178.04-*" for name in facts["packages"]["installed"] if name in names)
+    assert sentence == (
+        "The driver's packages were upgraded to 595.91.07 and the loaded nvidia kernel module is 580.178.04, so no program can use a GPU: "
+        f"run apt-get install --allow-downgrades --allow-change-held-packages {back} to go back, or plan 595.91.07 and reboot the host; then run again."
+    )
+
+
 # --- what others put on the host
 
 
