@@ -12,6 +12,7 @@ from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible_collections.rackready.gpu.plugins.plugin_utils import catalog_loader, group_variables, plan_text, planner, variables
 from ansible_collections.rackready.gpu.plugins.plugin_utils.request import RequestError, parse
+from ansible_collections.rackready.gpu.plugins.plugin_utils.variable_files import ambiguous_locks
 
 
 class ActionModule(ActionBase):  # type: ignore[misc]
@@ -37,7 +38,10 @@ class ActionModule(ActionBase):  # type: ignore[misc]
             facts = variables.plain(facts)
         except (ValueError, RecursionError) as error:
             raise AnsibleActionFail(f"{host}: its facts cannot be used ({error}): gather them again with rackready.gpu.gpu_host_facts.") from error
-        mistakes = group_variables.check(host, task_vars["hostvars"], task_vars, self._task)
+        mistakes = [
+            *group_variables.check(host, task_vars["hostvars"], task_vars, self._task),
+            *ambiguous_locks(map(str, task_vars.get("ansible_inventory_sources") or ())),
+        ]
         try:
             request = parse(variables.collect(task_vars, self._templar.template), catalog)
         except RequestError as error:

@@ -16,8 +16,7 @@ import yaml
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible_collections.rackready.gpu.plugins.plugin_utils import catalog_loader, group_variables, pin, request, variables
-
-LOCK_FILE = "rackready_images.yml"
+from ansible_collections.rackready.gpu.plugins.plugin_utils.variable_files import LOCK_FILE, repeated_key
 
 
 class ActionModule(ActionBase):  # type: ignore[misc]
@@ -45,7 +44,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         if problems:
             result.update(failed=True, msg="\n".join(problems), problems=problems)
             return result
-        before = path.read_text(encoding="utf-8") if path.exists() else ""
+        before = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
         changed = not pin.same(_read(before), content)
         after = pin.render(content) if changed else before
         if changed and not self._task.check_mode:
@@ -67,8 +66,8 @@ class ActionModule(ActionBase):  # type: ignore[misc]
             contradictions = group_variables.check(host, hostvars, hostvars.raw_get(host), self._task)
             needs.problems += [f"{host}: {sentence}" for sentence in contradictions]
             try:
-                found = {name: value for name, value in variables.collect(host_vars, self._templar.template).items() if name != "rackready_lock"}
-                asked = request.parse(found, catalog)
+                # Not the lock, whatever it holds: it is written anew.
+                asked = request.parse(variables.collect(host_vars, self._templar.template, without=("rackready_lock",)), catalog)
             except request.RequestError as error:
                 needs.problems += [f"{host}: {sentence}" for sentence in error.sentences]
                 continue
@@ -96,7 +95,7 @@ def _place(task_vars: Mapping[str, Any]) -> Path:
 def _read(text: str) -> Mapping[str, Any] | None:
     """The lock in a file's text; an unreadable one counts as none and is replaced."""
     try:
-        content = yaml.safe_load(text)
+        content = None if repeated_key(text) else yaml.safe_load(text)
     except yaml.YAMLError:
         return None
     lock = content.get("rackready_lock") if isinstance(content, dict) else None

@@ -19,6 +19,8 @@ description:
     this collection ran for it, also when it was refused, failed, could not be reached, was only planned, or when the run was
     interrupted (SIGINT, SIGTERM, SIGHUP, an error of Ansible's own). After SIGKILL there is none.
     Hosts of which only facts were read have none either.
+  - Where Ansible stops because it cannot read the variables of the hosts (a lock file that is no YAML, say), the hosts of the play are recorded as
+    refused, and one sentence at the end says which file and line it is and what to do.
   - The files are C(<records directory>/<host>/<UTC time of the run's start>.json) and C(latest.json) beside it, with the same content. Both
     appear whole or not at all; a leftover C(.*.tmp) is what a killed run had not finished, and can be deleted.
     Their shape is C(plugins/plugin_utils/schemas/record.schema.json).
@@ -47,10 +49,12 @@ from typing import Any
 
 import yaml
 from ansible import context
+from ansible.errors import AnsibleError
 from ansible.plugins.callback import CallbackBase
 from ansible.release import __version__ as ansible_version
 from ansible.template import Templar
 from ansible_collections.rackready.gpu.plugins.plugin_utils.record import (
+    PIN,
     HostLog,
     Kind,
     Run,
@@ -66,6 +70,7 @@ from ansible_collections.rackready.gpu.plugins.plugin_utils.record_files import 
     records_directory,
     write_record,
 )
+from ansible_collections.rackready.gpu.plugins.plugin_utils.variable_files import unreadable
 
 REASON_WIDTH = 100
 # Ctrl-C, a scheduler's or init's stop, a lost terminal.
@@ -87,6 +92,20 @@ def collection_version(root: Path) -> str:
             continue
         return str(found.get("collection_info", found).get("version", "unknown"))
     return "unknown"
+
+
+def named_in(play: Any) -> Iterable[tuple[str, str | None]]:
+    """(module, role) of all that a play names, in blocks too; what an included file has is not known before it is included."""
+    waiting = [*play.pre_tasks, *play.tasks, *play.post_tasks]
+    while waiting:
+        entry = waiting.pop()
+        if hasattr(entry, "block"):
+            waiting += [*entry.block, *entry.rescue, *entry.always]
+        else:
+            action = str(entry.resolved_action or entry.action)
+            yield action, str(entry.args.get("name")) if action.endswith("_role") else None
+    for role in play.roles:
+        yield "", str(role.get_name())
 
 
 def in_rescued_block(task: Any) -> bool:
@@ -212,9 +231,9 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]  # ansible-core has no
 
     def _find_directory(self, host: Any, task: Any) -> None:
         """The host's records directory, from its variables as they are now; warns at once where nothing can be written."""
-        name = host.get_name()
-        manager = self._play.get_variable_manager()
-        variables = manager.get_vars(play=self._play, host=host, task=task)
+        self._use_directory(host.get_name(), self._play.get_variable_manager().get_vars(play=self._play, host=host, task=task))
+
+    def _use_directory(self, name: str, variables: dict[str, Any]) -> None:
         configured = variables.get("rackready_records_dir")
         if configured is not None:
             configured = Templar(loader=self._play.get_loader(), variables=variables).template(configured)
@@ -314,7 +333,43 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]  # ansible-core has no
 
     def _at_exit(self) -> None:
         if os.getpid() == self._pid:
-            self._tell(self._write_records_quietly("ansible-playbook stopped with an error of its own before this host's play ended"))
+            told = self._refuse_unread_quietly()
+            self._tell([*self._write_records_quietly("ansible-playbook stopped with an error of its own before this host's play ended"), *told])
+
+    def _refuse_unread_quietly(self) -> list[str]:
+        try:
+            return self._refuse_unread()
+        except Exception as error:  # the other records have to be written, whatever is wrong here
+            return [f"[WARNING]: rackready.gpu.record could not tell why ansible-playbook stopped: {error!r}"]
+
+    def _refuse_unread(self) -> list[str]:
+        """After a play that no task could begin in, because Ansible cannot read the variables: hosts to record, and a line for each reason.
+
+        Ansible tells callbacks nothing of it, so it is asked once more. pin.yml is told why too; its hosts have no records.
+        """
+        if self._ended or self._play is None:
+            return []
+        named = list(named_in(self._play))
+        ours = any(is_ours(action, role) for action, role in named)
+        if not ours and not any(action == PIN for action, _role in named):
+            return []
+        variables = self._play.get_variable_manager().get_vars(play=self._play)
+        hosts: dict[str, list[str]] = {}
+        for name in variables["ansible_play_hosts_all"]:
+            if name in self._logs:
+                continue
+            try:
+                variables["hostvars"].raw_get(name)
+            except AnsibleError as error:
+                sentence = unreadable(error, inventory_options())
+                hosts.setdefault(sentence, []).append(name)
+                if ours:
+                    log = self._log(name)
+                    log.ours, log.unread = True, sentence
+                    self._last_play[name] = self._play_number
+                    self._pending.add(name)
+                    self._use_directory(name, variables)
+        return [f"{', '.join(names)}: {sentence}" for sentence, names in hosts.items()]
 
     def _write_records_quietly(self, interruption: str) -> list[str]:
         try:

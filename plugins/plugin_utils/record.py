@@ -22,6 +22,7 @@ FACTS = f"{COLLECTION}.gpu_host_facts"
 PLAN = f"{COLLECTION}.gpu_plan"
 SMOKE_TEST = f"{COLLECTION}.gpu_smoke_test"
 SOURCES = f"{COLLECTION}.stack_sources"
+PIN = f"{COLLECTION}.stack_pin"
 
 # stack_sources is missing on purpose: pin.yml asks with it on the controller, which is no GPU host and gets no record.
 HOST_MODULES = frozenset({FACTS, PLAN, SMOKE_TEST})
@@ -122,6 +123,8 @@ class HostLog:
     inventory: str = ""
     """The run's own inventory options, each followed by a space, so that a remedy can be pasted: ``-i inventory/site ``."""
     ours: bool = False
+    unread: str | None = None
+    """Why Ansible could not even read the host's variables: a sentence, with what to do."""
     plan: dict[str, Any] | None = None
     plan_after: dict[str, Any] | None = None
     changed_since_plan: bool = False
@@ -336,7 +339,7 @@ def _lost(log: HostLog, _run: Run, _interruption: str | None) -> Conclusion | No
 
 
 def _refused(log: HostLog, _run: Run, _interruption: str | None) -> Conclusion | None:
-    refusals = [str(sentence) for sentence in log.last_plan.get("refusals") or []]
+    refusals = [log.unread] if log.unread else [str(sentence) for sentence in log.last_plan.get("refusals") or []]
     if refusals:
         more = "more " if log.changed else ""
         return Conclusion("refused", " ".join(refusals), f"Nothing {more}was changed. Do what each sentence says, then: {_again(log)}")

@@ -9,6 +9,7 @@ Ansible does not refuse a misspelt variable; a host would silently get the defau
 from __future__ import annotations
 
 import difflib
+import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -42,6 +43,10 @@ PREFIXES = (
     "host_tuning_",
     "rackready_",
 )
+
+
+# jsonschema begins a message with the whole value that is wrong, and ends it with what is wrong.
+_LOCK_WORDS = 200
 
 
 class RequestError(Exception):
@@ -199,7 +204,7 @@ def _secrets(mirror: Any) -> list[str]:
 
 def _wrong_values(asked: Mapping[str, Any]) -> Iterator[str]:
     schema = _schema("request")
-    for name in sorted(set(asked) & set(schema["properties"])):
+    for name in sorted(set(asked) & set(schema["properties"]) - {"rackready_lock"}):
         for error in sorted(_validator()(schema["properties"][name]).iter_errors(asked[name]), key=str):
             yield _sentence(name, error)
             break  # one sentence a variable: the first mistake usually causes the others
@@ -278,10 +283,17 @@ def _unknown_things(asked: Mapping[str, Any], catalog: Catalog) -> Iterator[str]
 
 
 def _wrong_lock(asked: Mapping[str, Any]) -> Iterator[str]:
-    lock = asked.get("rackready_lock")
-    if lock is None:
+    if "rackready_lock" not in asked:
         return
+    lock = asked["rackready_lock"]
     error = next(iter(_validator()(_schema("lock")).iter_errors(lock)), None)
+    where, what = "its top level", ""
     if error is not None:
-        where = ".".join(str(step) for step in error.absolute_path) or "its top level"
-        yield f"rackready_lock is damaged at {where} ({error.message[:200]}): write it again with playbooks/pin.yml."
+        where, what = ".".join(str(step) for step in error.absolute_path) or where, error.message[-_LOCK_WORDS:]
+    else:
+        # apt would find a key that was cut only after the first changes.
+        for name, repository in lock["repositories"].items():
+            if hashlib.sha256(repository["key"].encode("utf-8")).hexdigest() != repository["key_sha256"]:
+                where, what = f"repositories.{name}.key", "it is not the key whose SHA-256 is written beside it"
+    if what:
+        yield f"rackready_lock is damaged at {where} ({what}): write it again with playbooks/pin.yml."

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import datetime
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from ansible.errors import AnsibleError
@@ -17,11 +17,11 @@ LEVELS = 50
 """How deep a value may be nested. No real one comes near; whoever walks through it later has a limit of its own."""
 
 
-def collect(task_vars: Mapping[str, Any], template: Callable[[Any], Any]) -> dict[str, Any]:
+def collect(task_vars: Mapping[str, Any], template: Callable[[Any], Any], without: Collection[str] = ()) -> dict[str, Any]:
     """The variables of a host that are ours, templated; raises RequestError with a sentence for each that cannot be. Other people's are not even read."""
     found: dict[str, Any] = {}
     mistakes = []
-    for name in filter(request.is_ours, map(str, task_vars)):
+    for name in (name for name in map(str, task_vars) if request.is_ours(name) and name not in without):
         try:
             found[name] = plain(template(task_vars[name]))
         except ValueError as error:

@@ -11,6 +11,7 @@ apply_plan(facts, plan)                             the facts that the roles wou
 from __future__ import annotations
 
 import copy
+import hashlib
 import json
 from typing import Any
 
@@ -53,7 +54,7 @@ def lock(drivers: tuple[str, ...] = ("580.178.04",), toolkits: tuple[str, ...] =
 
 
 def _repository(url: str, packages: dict[str, list[str]]) -> dict[str, Any]:
-    return {"url": url, "key": KEY, "key_sha256": "0" * 64, "packages": packages}
+    return {"url": url, "key": KEY, "key_sha256": hashlib.sha256(KEY.encode()).hexdigest(), "packages": packages}
 
 
 def request_for(**variables: Any) -> Request:

@@ -262,3 +262,13 @@ def test_an_extra_variable_decides(tmp_path: Path) -> None:
     inventory = {"vars": {**LOCAL, "rackready_lock": plans.lock()}, "hosts": hosts, "children": groups}
     done = run(tmp_path, inventory, playbook(tmp_path), "-e", f"gpu_stack_release={RELEASE}")
     assert refusals_of(done, "h100-01") == []
+
+
+def test_a_lock_file_with_a_key_twice_is_refused(tmp_path: Path) -> None:
+    lock = tmp_path / "inventory" / "group_vars" / "all" / "rackready_images.yml"
+    lock.parent.mkdir(parents=True)
+    text = json.dumps({"rackready_lock": plans.lock()})
+    lock.write_text(f"{text[:-1]},\n{text[1:]}", encoding="utf-8")
+    done = run(tmp_path, {"vars": LOCAL, "hosts": {"h100-01": {"facts_file": facts_file(tmp_path, "bare", facts_for())}}}, playbook(tmp_path))
+    [sentence] = refusals_of(done, "h100-01")
+    assert sentence.startswith(f"{lock}, line 2, has rackready_lock for the second time, so it is not clear what is locked: ")

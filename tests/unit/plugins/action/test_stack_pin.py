@@ -102,9 +102,10 @@ def test_everything_that_is_missing_is_told_and_nothing_is_written(fleet: Fleet)
     assert not fleet.lock.exists()
 
 
-def test_a_damaged_lock_is_replaced(fleet: Fleet) -> None:
+@pytest.mark.parametrize("damaged", ["", "rackready_lock: {schema: 0}\n", "rackready_lock: [1]\n", "rackready_lock: '{{ nobody.defined }}'\n", "a: 1\n"])
+def test_a_damaged_lock_is_replaced(fleet: Fleet, damaged: str) -> None:
     fleet.lock.parent.mkdir(parents=True)
-    fleet.lock.write_text("rackready_lock: {schema: 0}\n", encoding="utf-8")
+    fleet.lock.write_text(damaged, encoding="utf-8")
     done = fleet.pin()
     assert done.returncode == 0, done.output
     assert yaml.safe_load(fleet.lock.read_text(encoding="utf-8"))["rackready_lock"]["schema"] == 1
@@ -128,3 +129,12 @@ def test_groups_that_contradict_each_other_are_told_with_their_host(fleet: Fleet
     assert done.returncode != 0
     assert 'h100-01: gpu_stack_release is "2026.11-newest" in the group b and "2026.11-longterm" in the group a' in " ".join(done.output.split())
     assert not fleet.lock.exists()
+
+
+def test_a_lock_with_a_key_twice_is_written_again_although_it_means_the_same(fleet: Fleet) -> None:
+    fleet.pin()
+    text = fleet.lock.read_text(encoding="utf-8")
+    fleet.lock.write_text(text + text.removeprefix("---\n"), encoding="utf-8")
+    done = fleet.pin()
+    assert "changed=1" in done.output, done.output
+    assert fleet.lock.read_text(encoding="utf-8").count("rackready_lock:") == 1

@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 ROOT = Path(__file__).resolve().parents[4]
-MODULES = ("gpu_host_facts", "gpu_plan", "gpu_smoke_test", "stack_sources")
+MODULES = ("gpu_host_facts", "gpu_plan", "gpu_smoke_test", "stack_pin", "stack_sources")
 
 
 @dataclass
@@ -76,7 +76,7 @@ def project(tmp_path: Path) -> Project:
     shutil.copy(ROOT / "galaxy.yml", collection)
     # Copies, not links: the callback finds its collection's version from where it lies.
     shutil.copy(ROOT / "plugins/callback/record.py", collection / "plugins/callback")
-    for name in ("record.py", "record_files.py", "record_masking.py"):
+    for name in ("record.py", "record_files.py", "record_masking.py", "variable_files.py"):
         shutil.copy(ROOT / "plugins/plugin_utils" / name, collection / "plugins/plugin_utils")
     for name in MODULES:
         shutil.copy(Path(__file__).with_name("stand_in.py"), collection / f"plugins/action/{name}.py")

@@ -450,3 +450,101 @@ def test_the_callback_is_documented() -> None:
     command = [str(Path(sys.executable).with_name("ansible-doc")), "-t", "callback", "--json", "rackready.gpu.record"]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
     assert json.loads(done.stdout)["rackready.gpu.record"]["doc"]["type"] == "aggregate"
+
+
+LOCK = "group_vars/all/rackready_images.yml"
+PIN = "- hosts: all\n  gather_facts: false\n  tasks: [{name: Lock, rackready.gpu.stack_pin: {}, run_once: true, delegate_to: localhost}]\n"
+# What people and accidents make of the lock file, and words of the sentence about it.
+BROKEN = {
+    "torn in a list": ("rackready_lock:\n  images: {a: [1, 2", f"{LOCK}, line 3, cannot be read ("),
+    "torn in a text": ('rackready_lock:\n  written_at: "2026-12', f"{LOCK}, line 2, cannot be read ("),
+    "conflict": ("rackready_lock:\n<<<<<<< HEAD\n  schema: 1\n=======\n  schema: 1\n>>>>>>> mine\n", f"{LOCK}, line "),
+    "tabs": ("rackready_lock:\n\tschema: 1\n", f"{LOCK}, line 2, cannot be read ("),
+    "a list": ("- rackready_lock\n", "cannot be read (it holds a list and not a mapping)"),
+    "a text": ("404 page not found\n", "cannot be read (it holds a text and not a mapping)"),
+}
+
+
+def broken(project: Project, text: str, file: str = LOCK) -> None:
+    path = project.path / file
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+
+
+@pytest.mark.parametrize(("text", "words"), BROKEN.values(), ids=list(BROKEN))
+@pytest.mark.parametrize("arguments", [(), ("--check",)], ids=["run", "check"])
+def test_a_lock_that_ansible_cannot_read_is_one_sentence_and_a_record_for_each_host(
+    project: Project, text: str, words: str, arguments: tuple[str, ...]
+) -> None:
+    project.inventory({"h100-01": good_host(), "h100-02": good_host()})
+    project.playbook(PLAN_ONLY)
+    broken(project, text)
+    done = project.run(*arguments)
+    assert done.returncode != 0
+    assert "Traceback" not in done.stdout + done.stderr
+    [sentence] = [line for line in done.stderr.splitlines() if line.startswith("h100-01, h100-02: ")]
+    assert words in sentence
+    assert str(project.path / LOCK) in sentence
+    remedy = (
+        f"take it back from version control, or remove it and write it again (rm {project.path / LOCK} && ansible-playbook -i hosts.yml playbooks/pin.yml)."
+    )
+    assert sentence.endswith(remedy)
+    for host in ("h100-01", "h100-02"):
+        record = checked(project.latest(host))
+        assert (record["outcome"], record["changed"], record["facts"]) == ("refused", [], None)
+        assert record["reason"] == sentence.removeprefix("h100-01, h100-02: ")
+        assert record["remedy"] == f"Nothing was changed. Do what each sentence says, then: ansible-playbook -i hosts.yml site.yml -l {host}"
+
+
+def test_pin_is_told_what_to_remove_and_leaves_no_record(project: Project) -> None:
+    project.inventory({"h100-01": good_host()})
+    project.playbook(PIN)
+    broken(project, "rackready_lock: {")
+    done = project.run()
+    assert done.returncode != 0
+    assert f"remove it and write it again (rm {project.path / LOCK} && ansible-playbook -i hosts.yml playbooks/pin.yml)." in done.stderr
+    assert not project.records.exists()
+    (project.path / LOCK).unlink()
+    assert project.run().returncode == 2, "the stand-in has no result, but it was asked"
+
+
+def test_any_file_of_variables_that_ansible_cannot_read_is_named_for_the_hosts_that_it_concerns(project: Project) -> None:
+    project.inventory({"h100-01": good_host(), "h100-02": good_host()})
+    project.playbook(PLAN_ONLY)
+    broken(project, "gpu_expected: {model: h100-sxm5-80gb, count: 8\n", "host_vars/h100-02.yml")
+    done = project.run()
+    assert done.returncode != 0
+    record = checked(project.latest("h100-02"))
+    assert record["outcome"] == "refused"
+    assert f"{project.path}/host_vars/h100-02.yml, line 2, cannot be read (" in record["reason"]
+    assert record["reason"].endswith(", so nothing is known of what this host shall be: correct the file.")
+    assert f"h100-02: {record['reason']}" in done.stderr
+
+
+def test_variables_in_a_vault_without_its_password_say_what_to_give(project: Project) -> None:
+    project.inventory({"h100-01": good_host()})
+    project.playbook(PLAN_ONLY)
+    broken(project, "$ANSIBLE_VAULT;1.1;AES256\n3636\n", "group_vars/all/main.yml")
+    assert project.run().returncode != 0
+    record = checked(project.latest("h100-01"))
+    assert record["outcome"] == "refused"
+    assert record["reason"].startswith("The variables of this host cannot be read (Attempting to decrypt but no vault secrets found), so nothing is known")
+    assert record["reason"].endswith("give the password of the vault (--ask-vault-pass or --vault-id).")
+
+
+def test_the_records_directory_of_the_command_line_counts_also_then(project: Project) -> None:
+    project.inventory({"h100-01": good_host()})
+    project.playbook(PLAN_ONLY)
+    broken(project, "- a\n")
+    project.run("-e", "rackready_records_dir=elsewhere")
+    assert project.latest("h100-01", project.path / "elsewhere")["outcome"] == "refused"
+
+
+def test_other_peoples_plays_are_left_alone_then(project: Project) -> None:
+    project.inventory({"h100-01": good_host()})
+    project.playbook("- {hosts: all, gather_facts: false, tasks: [{name: Ping, ansible.builtin.ping: {}}]}\n")
+    broken(project, "- a\n")
+    done = project.run()
+    assert done.returncode != 0
+    assert "h100-01: " not in done.stderr
+    assert not project.records.exists()

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any
 
 import pytest
@@ -35,7 +36,7 @@ def answers(found: pin.Needs, versions: dict[str, list[str]]) -> dict[str, Any]:
                 "name": entry["name"],
                 "url": entry["url"],
                 "key": plans.KEY,
-                "key_sha256": "0" * 64,
+                "key_sha256": hashlib.sha256(plans.KEY.encode()).hexdigest(),
                 "packages": {name: versions[name] for name in [*entry["packages"], *entry["optional"]] if name in versions},
             }
             for entry in found.questions(CATALOG)["repositories"]

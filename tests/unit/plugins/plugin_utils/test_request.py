@@ -193,6 +193,21 @@ def test_a_damaged_lock_says_where_and_how_to_write_it_again() -> None:
     assert sentence.endswith("write it again with playbooks/pin.yml.")
 
 
+@pytest.mark.parametrize("lock", [None, [], "text", {}, {"schema": 2}, float("inf")], ids=str)
+def test_a_lock_that_is_none_says_how_to_write_it_again(lock: Any) -> None:
+    [sentence] = mistakes({"rackready_lock": lock})
+    assert sentence.startswith("rackready_lock is damaged at its top level (")
+    assert sentence.endswith("): write it again with playbooks/pin.yml.")
+
+
+def test_a_key_of_the_lock_that_was_cut_is_found_before_apt_finds_it() -> None:
+    lock = plans.lock()
+    cut = lock["repositories"]["nvidia-cuda/debian-13/x86_64"]
+    cut["key"] = cut["key"][:60]
+    [sentence] = mistakes({"rackready_lock": lock})
+    assert "damaged at repositories.nvidia-cuda/debian-13/x86_64.key (it is not the key whose SHA-256 is written beside it)" in sentence
+
+
 def test_only_our_variables_are_read() -> None:
     class Lazy(dict[str, Any]):
         def __getitem__(self, name: str) -> Any:
