@@ -1,0 +1,101 @@
+"""One run over hosts that differ: each gets its own outcome and record, none stops another, and the exit status tells."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+
+import pytest
+from lab.play import ROOT, Played, play
+from testinfra.host import Host
+
+FIT = ("h100-01", "a100-01")
+# Host -> outcome and words of the reason.
+UNFIT = {
+    "cpu-01": ("refused", "There is no NVIDIA GPU on the PCI bus"),
+    "old-01": ("refused", "Debian GNU/Linux 11 (bullseye) (debian-11) is not a supported distribution"),
+    "gone-01": ("unreachable", "172.30.86.33"),
+}
+# ansible-playbook's own: 4 where a host was unreachable, whatever happened to the others; 2 where one failed.
+UNREACHABLE, FAILED = 4, 2
+
+
+@pytest.fixture(scope="module")
+def first() -> Played:
+    """The first run over all hosts, bare until then."""
+    return play("site.yml", limit="all")
+
+
+@pytest.mark.parametrize("host", FIT)
+def test_a_host_that_can_be_provisioned_is_whatever_happens_to_the_others(first: Played, host: str) -> None:
+    record = first.record(host)
+    assert record["outcome"] == "simulated", record["reason"]
+    assert len({check["gpu"]["uuid"] for check in record["checks"] if check["gpu"]}) == 8
+
+
+@pytest.mark.parametrize("host", UNFIT)
+def test_a_host_that_cannot_is_recorded_with_its_reason_and_what_to_do(first: Played, host: str) -> None:
+    outcome, words = UNFIT[host]
+    record = first.record(host)
+    assert record["outcome"] == outcome
+    assert words in record["reason"]
+    assert f"-l {host}" in record["remedy"]
+    assert record["changed"] == []
+
+
+def test_the_exit_status_tells(first: Played) -> None:
+    assert first.status == UNREACHABLE, first.output
+    assert play("site.yml", limit="cpu-01,old-01").status == FAILED
+
+
+def test_the_last_lines_are_one_for_each_host(first: Played) -> None:
+    lines = first.output.rstrip().splitlines()[-5:]
+    assert [line.split()[:2] for line in lines] == sorted([*([host, "simulated"] for host in FIT), *([host, UNFIT[host][0]] for host in UNFIT)])
+
+
+def test_the_report_has_every_host_of_the_run(first: Played) -> None:
+    report = subprocess.run(["rackready", "report", "--records", str(first.records)], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert report.returncode != 0, "a host that is not accepted must not end a pipeline well"
+    for host in (*FIT, *UNFIT):
+        assert host in report.stdout
+
+
+class TestA100OnDebian12:
+    """Its engine is too old for CDI, and its GPUs do not say whether they have joined the fabric."""
+
+    def test_docker_comes_from_docker_s_repository(self, first: Played, host: Host) -> None:
+        docker = first.record("a100-01")["plan"]["areas"]["docker"]
+        assert docker["desired"]["source"] == "docker"
+        assert any("ships Docker 20.10.24, older than 26.1" in reason["rule"] for reason in docker["reasons"])
+        assert host.package("docker-ce").is_installed
+        assert not host.package("docker.io").is_installed
+        source = host.file("/etc/apt/sources.list.d/rackready-docker-ce.sources").content_string
+        assert "Suites: bookworm" in source
+        assert "BEGIN PGP PUBLIC KEY BLOCK" in source
+        assert json.loads(host.check_output("docker info --format '{{json .CDISpecDirs}}'")), "the engine reads CDI specifications"
+
+    def test_the_fabric_is_proven_by_unit_and_version(self, first: Played, host: Host) -> None:
+        checks = [check for check in first.record("a100-01")["checks"] if check["name"] == "fabric"]
+        assert [check["status"] for check in checks] == ["pass"] * 8
+        assert {check["required"] for check in checks} == {True}
+        assert {json.dumps(check["value"], sort_keys=True) for check in checks} == {
+            '{"active": "active", "driver": "580.178.04", "versions": ["580.178.04"]}',
+        }
+        assert host.service("nvidia-fabricmanager").is_running
+        assert "<state>N/A</state>" in host.check_output("nvidia-smi -q -x"), "these GPUs report no state, so it cannot have been asked for"
+
+    def test_a_fabric_manager_that_stopped_is_found(self, host: Host) -> None:
+        host.check_output("systemctl stop nvidia-fabricmanager")
+        try:
+            played = play("playbooks/verify.yml", limit="a100-01")
+        finally:
+            host.check_output("systemctl start nvidia-fabricmanager")
+        assert played.status != 0
+        assert "nvidia-fabricmanager" in played.record("a100-01")["reason"]
+
+
+def test_a_second_run_over_the_good_hosts_changes_nothing_and_ends_well(first: Played) -> None:
+    assert {first.record(host)["outcome"] for host in FIT} == {"simulated"}
+    played = play("site.yml", limit=",".join(FIT))
+    assert played.status == 0, played.output
+    assert [played.record(host)["changed"] for host in FIT] == [[], []]
