@@ -73,7 +73,7 @@ def not_converged(plan: Plan) -> str:
             f"{path.strip() or name} is {_value(is_now)} instead of {_value(will_be)}" for path, is_now, will_be in _differences(area["actual"], area["target"])
         ]
         found.append(f"{name} ({'; '.join(differences[:3]) or 'not planned'}{f' and {len(differences) - 3} more' if len(differences) > 3 else ''})")
-    return f"{plan['host']}: the host is not as planned in {', '.join(found)}: look at the tasks above for the cause, then run again."
+    return f"{plan['host']}: the host is not as planned in {', '.join(found)}: run site.yml; if that has just run, its tasks above show the cause."
 
 
 def diff(plan: Plan) -> dict[str, str]:

@@ -58,5 +58,5 @@ def test_a_host_that_is_not_as_planned_at_the_end_says_where() -> None:
     sentence = plan_text.not_converged(plan_for(facts))
     assert sentence == (
         "h100-01: the host is not as planned in nvidia_driver (units nvidia-persistenced.service is enabled, failed instead of enabled, active): "
-        "look at the tasks above for the cause, then run again."
+        "run site.yml; if that has just run, its tasks above show the cause."
     )
