@@ -14,7 +14,7 @@ from typing import Any
 from ansible_collections.rackready.gpu.plugins.module_utils.reading import read_line, read_text
 
 STAMP = "var/lib/rackready/stamp.json"
-DISKS = ("/", "/boot", "/var", "/var/lib/containerd", "/var/lib/docker")
+DISKS = ("/", "/boot", "/tmp", "/usr", "/var", "/var/cache/apt", "/var/lib/containerd", "/var/lib/docker")
 # Their releases with a dot are releases of their own, not minor updates of one.
 _WHOLE_VERSION = ("ubuntu",)
 
@@ -88,7 +88,7 @@ def cpus(root: Path) -> int:
     return sum(int(last or first) - int(first) + 1 for first, _dash, last in ranges)
 
 
-def disk(root: Path, more: str | None) -> dict[str, dict[str, int]]:
+def disk(root: Path, more: str | None) -> dict[str, dict[str, Any]]:
     """``disk`` of the facts for the usual directories and ``more`` (the engine's data directory)."""
     found = {}
     for name in (*DISKS, *([more] if more else [])):
@@ -96,7 +96,13 @@ def disk(root: Path, more: str | None) -> dict[str, dict[str, int]]:
         while not path.exists() and path != root:
             path = path.parent
         status = os.statvfs(str(path))
-        found[name] = {"free_mib": status.f_bavail * status.f_frsize // (1024 * 1024)}
+        found[name] = {
+            "device": path.stat().st_dev,
+            "free_mib": status.f_bavail * status.f_frsize // (1024 * 1024),
+            # Some file systems make inodes as they need them, and count none.
+            "free_inodes": status.f_favail if status.f_files else None,
+            "read_only": bool(status.f_flag & os.ST_RDONLY),
+        }
     return found
 
 

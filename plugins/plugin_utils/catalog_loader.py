@@ -18,7 +18,7 @@ import yaml
 
 Table = Mapping[str, Any]
 
-SUBJECTS = ("sources", "gpus", "nvswitches", "drivers", "distributions", "repositories", "images", "toolkit", "docker", "mig", "floors")
+SUBJECTS = ("sources", "gpus", "nvswitches", "drivers", "distributions", "repositories", "images", "toolkit", "docker", "mig", "floors", "room")
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,7 @@ class Catalog:
     docker: Table
     mig: Table
     floors: Table
+    room: Table
     releases: Table
 
     def gpu_by_pci_id(self, pci_id: str) -> str | None:
@@ -81,6 +82,7 @@ def read(directory: Path) -> Catalog:
         docker=loaded["docker"],
         mig=loaded["mig"]["mig"],
         floors=loaded["floors"]["floors"],
+        room=loaded["room"],
         releases={release["release"]: release for release in releases},
     )
 

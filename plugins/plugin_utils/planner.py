@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ansible_collections.rackready.gpu.plugins.module_utils import deb_version
-from ansible_collections.rackready.gpu.plugins.plugin_utils import apt_sources
+from ansible_collections.rackready.gpu.plugins.plugin_utils import apt_sources, room
 from ansible_collections.rackready.gpu.plugins.plugin_utils.areas import (
     docker,
     host_tuning,
@@ -172,6 +172,8 @@ def _machine(context: Context, planned: Mapping[str, AreaPlan]) -> list[str]:
     # apt reads all sources at once: with one that it refuses, no area can install anything.
     if any(area.packages for area in touched):
         refusals += [sentence for area in planned.values() for sentence in _foreign_sources(context, area, written)]
+    installing = [name for name, area in planned.items() if not area.converged and any(context.installed(package) is None for package in area.packages)]
+    refusals += room.refusals(context.facts["disk"], installing, context.catalog.room)
     if packages["broken"]:
         refusals.append(
             refusal("dpkg has half-installed packages", "nothing can be installed on top of them", "run dpkg --audit and dpkg --configure -a on the host")

@@ -51,6 +51,9 @@ UNITS = (
 CDI_PATH = "/var/run/cdi/nvidia.yaml"
 
 
+DISKS = ("/", "/boot", "/tmp", "/usr", "/var", "/var/cache/apt", "/var/lib/containerd", "/var/lib/docker")
+
+
 @dataclass(frozen=True)
 class Host:
     """What a host is like. Every field can be given to ``facts_for``."""
@@ -116,6 +119,8 @@ class Host:
     """Changes to the units that follow from the rest: name to load, active, enabled."""
     holders: tuple[dict[str, Any], ...] = ()
     free_mib: int = 800_000
+    disks: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Changes to what is known of directories' file systems, facts only: path to fields."""
     stamp: dict[str, Any] | None = None
 
     def tree(self, root: Path) -> Tree:
@@ -166,7 +171,9 @@ class Host:
             "nvidia_smi": self._smi(),
             "library_version": self.library or self.driver,
             "holders": sorted(self._holders(), key=lambda holder: (holder["pid"], holder["device"])),
-            "disk": {path: {"free_mib": self.free_mib} for path in ("/", "/boot", "/var", "/var/lib/containerd", "/var/lib/docker")},
+            "disk": {
+                path: {"device": 1, "free_mib": self.free_mib, "free_inodes": 50_000_000, "read_only": False, **self.disks.get(path, {})} for path in DISKS
+            },
             "stamp": copy.deepcopy(self.stamp),
         }
 

@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from ansible_collections.rackready.gpu.plugins.module_utils import host
@@ -70,8 +72,17 @@ def test_cpus(tmp_path: Path, online: str, count: int) -> None:
 def test_disk_of_directories_that_are_not_there_yet(tmp_path: Path) -> None:
     (tmp_path / "var").mkdir()
     found = host.disk(tmp_path, "/data/docker")
-    assert list(found) == ["/", "/boot", "/var", "/var/lib/containerd", "/var/lib/docker", "/data/docker"]
-    assert len({entry["free_mib"] for entry in found.values()}) == 1
+    assert list(found) == ["/", "/boot", "/tmp", "/usr", "/var", "/var/cache/apt", "/var/lib/containerd", "/var/lib/docker", "/data/docker"]
+    assert len({(entry["free_mib"], entry["device"]) for entry in found.values()}) == 1
+
+
+def test_a_file_system_that_is_full_read_only_or_counts_no_inodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    status = SimpleNamespace(f_bavail=2560, f_frsize=4096, f_favail=7, f_files=100, f_flag=os.ST_RDONLY | os.ST_NOSUID)
+    monkeypatch.setattr(os, "statvfs", lambda _path: status)
+    assert host.disk(tmp_path, None)["/var"] == {"device": tmp_path.stat().st_dev, "free_mib": 10, "free_inodes": 7, "read_only": True}
+    status.f_files, status.f_flag = 0, os.ST_NOSUID
+    found = host.disk(tmp_path, None)["/var"]
+    assert (found["free_inodes"], found["read_only"]) == (None, False)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,86 @@
+# Copyright: (c) 2026, rackready contributors
+# GNU General Public License v3.0+ (see https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""File systems that cannot take what a plan would write."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from ansible_collections.rackready.gpu.plugins.plugin_utils.catalog_loader import load
+from ansible_collections.rackready.gpu.plugins.plugin_utils.planner import AREAS
+
+from tests.unit.hosts import DISKS, facts_for
+from tests.unit.plans import accept, apply_plan, plan_for
+
+ROOM = load().room
+INSTALLING = "installing nvidia_driver, nvidia_fabric, docker, nvidia_container_toolkit"
+
+
+def refusals(**disks: dict[str, Any]) -> list[str]:
+    """Of a bare host with changes to its file systems; var_cache_apt stands for /var/cache/apt, root for /."""
+    changes = {("/" if name == "root" else "/" + name.replace("_", "/")): fields for name, fields in disks.items()}
+    found: list[str] = plan_for(facts_for(disks=changes))["refusals"]
+    return found
+
+
+def test_every_area_and_directory_of_the_catalog_is_one_that_the_facts_and_the_planner_have() -> None:
+    assert set(ROOM["room"]) <= set(AREAS)
+    assert {path for table in [ROOM["always"]["mib"], *ROOM["room"].values()] for path in table} <= set(DISKS)
+
+
+def test_what_shares_a_file_system_is_added_up() -> None:
+    needed = sum(sum(table.values()) for table in [ROOM["always"]["mib"], *ROOM["room"].values()])
+    for free, expected in ((needed, []), (needed - 1, [f"/ with /boot, /tmp, /usr, /var, /var/cache/apt has {needed - 1} MiB free and {INSTALLING}"])):
+        facts = facts_for(disks={path: {"device": 1, "free_mib": free} for path in DISKS if not path.startswith("/var/lib")})
+        found = plan_for(facts)["refusals"]
+        assert [sentence.partition(" needs ")[0] for sentence in found] == expected
+
+
+@pytest.mark.parametrize(
+    ("disks", "words"),
+    [
+        ({"var_cache_apt": {"device": 2, "free_mib": 10}}, f"/var/cache/apt has 10 MiB free and {INSTALLING} needs 620 MiB there, so it could stop half-way"),
+        ({"boot": {"device": 2, "free_mib": 3}}, f"/boot has 3 MiB free and {INSTALLING} needs 150 MiB there"),
+        ({"usr": {"device": 2, "free_mib": 0}}, f"/usr has 0 MiB free and {INSTALLING} needs 1800 MiB there"),
+        ({"root": {"device": 2, "free_mib": 10}}, f"/ has 10 MiB free and {INSTALLING} needs 16 MiB there"),
+        (
+            {"var": {"device": 2, "free_inodes": 12}},
+            "/var has 12 inodes free and installing needs 20000, so no more files could be made although there is room",
+        ),
+        ({"root": {"device": 2, "read_only": True}}, "The file system of / is read-only, so nothing can be written to it: look in dmesg"),
+        ({"usr": {"device": 2, "read_only": True, "free_mib": 0}}, "The file system of /usr is read-only"),
+    ],
+)
+def test_one_file_system_that_cannot_take_it_is_one_sentence(disks: dict[str, dict[str, Any]], words: str) -> None:
+    [sentence] = refusals(**disks)
+    assert sentence.startswith(words)
+    assert sentence.endswith("then run again.")
+
+
+def test_a_file_system_that_counts_no_inodes_is_not_out_of_them() -> None:
+    assert refusals(var={"device": 2, "free_inodes": None}) == []
+
+
+def test_a_host_that_is_as_planned_needs_no_room() -> None:
+    facts = facts_for()
+    done = accept(apply_plan(facts, plan_for(facts)), apply_and_plan(facts))
+    for entry in done["disk"].values():
+        entry.update(free_mib=0, free_inodes=0, read_only=True)
+    plan = plan_for(done)
+    assert plan["refusals"] == []
+    assert plan["converged"]
+
+
+def apply_and_plan(facts: dict[str, Any]) -> dict[str, Any]:
+    plan: dict[str, Any] = plan_for(apply_plan(facts, plan_for(facts)))
+    return plan
+
+
+def test_a_masked_unit_needs_no_room_for_packages() -> None:
+    facts = apply_plan(facts_for(), plan_for(facts_for()))
+    facts["units"]["docker.service"] = {"load": "loaded", "active": "inactive", "enabled": "disabled"}
+    for entry in facts["disk"].values():
+        entry.update(free_mib=100, free_inodes=100)
+    assert plan_for(facts)["refusals"] == []
