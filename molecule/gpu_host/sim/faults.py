@@ -179,14 +179,21 @@ def _replace(machine: Machine, fault: str, main: str, also: Callable[[str, str],
     _install(machine, dict.fromkeys(before, new), [])
 
 
+def _put_back(machine: Machine, fault: str) -> None:
+    """Install what was there; only then is it forgotten, so that a heal that fails can be repeated."""
+    before = machine.store.read()["faults"][fault]
+    machine.run(["dpkg", "--configure", "--pending"])
+    _install(machine, before["packages"], before["held"])
+    _note(machine, fault, None)
+
+
 @_fault("driver-upgraded", "[VERSION]", "the driver's packages (default: the newest) were upgraded under the loaded module: nvidia-smi ends with status 18")
 def driver_upgraded(machine: Machine, argument: str | None, on: bool) -> None:
     if on:
         driver = _packages(machine).get("nvidia-driver-cuda", ("", False))[0]
         _replace(machine, "driver-upgraded", "nvidia-driver-cuda", lambda name, version: version == driver and name != "nvidia-fabricmanager", argument)
         return
-    before = _note(machine, "driver-upgraded", None)
-    _install(machine, before["packages"], before["held"])
+    _put_back(machine, "driver-upgraded")
     machine.run(["systemctl", "restart", "nvidia-persistenced.service", "nvidia-cdi-refresh.service"])
 
 
@@ -199,8 +206,7 @@ def fabric_manager_version(machine: Machine, argument: str | None, on: bool) -> 
         with machine.store.change() as state:
             state["fabric"] = "in_progress"
         return
-    before = _note(machine, "fabric-manager-version", None)
-    _install(machine, before["packages"], before["held"])
+    _put_back(machine, "fabric-manager-version")
     machine.run(["systemctl", "restart", unit])
     _wait_until(lambda: bool(machine.store.read()["fabric"] == "completed"), "the GPUs have not joined the fabric")
 
