@@ -89,3 +89,12 @@ def test_a_host_that_differs_is_shown_its_plan(site: Project, check: tuple[str, 
     assert "to do" in ran.stdout
     assert site.latest("gpu-01")["tasks"]["ok"] > 2
     assert tasks(site, "gpu-02") == ALONE
+
+
+def test_an_installed_collection_s_playbook_finds_its_tasks(site: Project) -> None:
+    shutil.copytree(ROOT / "playbooks", site.path / "collections/ansible_collections/rackready/gpu/playbooks")
+    shutil.rmtree(site.path / "playbooks")
+    site.inventory({"gpu-01": host(stamp_holds=False)})
+    ran = site.run(playbook="rackready.gpu.verify")
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert site.latest("gpu-01")["verdict"] == "simulated"
