@@ -181,8 +181,14 @@ def bench(original: str, console: Console) -> int:
 
 def report(measured: dict[str, dict[int, Cost]], console: Console) -> None:
     """Figures with their units, ratios to the plain role, and whether they are linear in hosts."""
-    table = Table("hosts", "playbook", title="Converged hosts: a run, and a run divided by its hosts")
-    for column in ("module executions a host", "wall time, s", "controller CPU, s", "controller peak memory, MiB", "of the plain role: wall, CPU, memory"):
+    table = Table("hosts", "playbook", title="Runs on converged hosts, and each divided by its hosts")
+    for column in (
+        "module executions a host",
+        "wall time, s / a host",
+        "controller CPU, s / a host",
+        "peak memory, MiB / a host",
+        "to the plain role: wall, CPU, memory",
+    ):
         table.add_column(column, justify="right")
     for number in ROUNDS:
         for name in PLAYBOOKS:
