@@ -16,9 +16,11 @@ class Commands(list[list[str]]):
     def __init__(self) -> None:
         super().__init__()
         self.answers: dict[str, str] = {}
+        self.seen: Callable[[list[str]], None] = lambda command: None
 
     def run(self, command: list[str]) -> str:
         self.append(command)
+        self.seen(command)
         return self.answers.get(" ".join(command[:2]), "")
 
 
@@ -228,7 +230,10 @@ def test_a_runtime_with_small_shared_memory_leaves_daemon_json_as_it_was(machine
     merged = json.loads(path.read_text())
     assert merged["features"] == {"cdi": True} and merged["default-runtime"] in merged["runtimes"]
     commands.answers["docker info"] = "runc\n"
+    reloaded: list[str] = []
+    commands.seen = lambda command: reloaded.append(json.loads(path.read_text())["default-runtime"]) if "reload" in command else None
     faults.heal(machine, None)
+    assert reloaded == ["runc"], "what the file does not mention a reload leaves as it is"
     assert (path.read_text(), path.stat().st_mtime_ns) == ('{"features": {"cdi": true}}', before)
 
 
