@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 
 import pytest
-from gpu_host.sim import ctk, daemons, faults, smi
+from gpu_host.sim import cli, ctk, daemons, faults, smi
 from gpu_host.sim.kernel import Kernel
 
 
@@ -88,6 +88,13 @@ def test_a_fabric_that_does_not_complete_is_only_where_there_is_one(machine: fau
 def test_faults_that_cannot_be(machine: faults.Machine, name: str, argument: str | None, words: str) -> None:
     with pytest.raises(faults.FaultError, match=words):
         faults.break_(machine, name, argument)
+
+
+def test_help_lists_every_fault_with_what_it_does(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["break", "help"]) == 0
+    listed = capsys.readouterr().out.splitlines()
+    assert [line.partition("[")[0] for line in listed[::2]] == list(faults.FAULTS)
+    assert [line.strip() for line in listed[1::2]] == [fault.text for fault in faults.FAULTS.values()]
 
 
 def test_nothing_can_hold_a_gpu_without_a_driver(kernel: Kernel, commands: Commands) -> None:
