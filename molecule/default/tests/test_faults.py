@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -28,6 +30,10 @@ def broken(host: Host) -> Iterator[Break]:
     """Breaks the host, and heals it after the test, which may have left nothing running."""
     yield lambda fault: print(lab("break", HOST, fault))
     lab("heal", HOST)
+    nothing_left(host)
+
+
+def nothing_left(host: Host) -> None:
     assert host.check_output("docker ps --all --quiet") == "", "a container was left behind"
     assert host.check_output("ls /var/lib/rackready | grep '^smoke-' || true") == "smoke-test.lock", "a private directory was left behind"
 
@@ -133,11 +139,6 @@ def test_an_older_fabric_manager_is_named_by_verify_and_mended_by_site(host: Hos
     assert host.package("nvidia-fabricmanager").version == f"{DRIVER}-1"
 
 
-def test_gpus_that_do_not_join_the_fabric_are_waited_for_and_then_named(broken: Break) -> None:
-    broken("fabric-not-completed")
-    failed(play("site.yml"), "failed", f"{HOST}: 8 of 8 GPUs have not joined the fabric", "0000:1a:00.0 says In Progress", "nvidia-fabricmanager")
-
-
 @pytest.mark.parametrize(
     ("how", "words"),
     [("numbers", "/dev/nvidia-uvm has 511:3 in the spec and 1:3 on the host"), ("files", "/usr/lib/x86_64-linux-gnu/libcuda.so.580.95.05 does not exist")],
@@ -235,13 +236,44 @@ def test_too_little_shared_memory_and_half_a_line_are_both_reported(host: Host, 
     assert stamp(host) is None
 
 
-def test_a_product_that_never_returns_is_ended_and_rejects_its_gpu(host: Host, broken: Break) -> None:
-    broken("payload-hang:4")
-    record = failed(play("molecule/default/impatient.yml"), "rejected", f"matmul_exact.fp64 on GPU {BUS_IDS[4]}", "rank 4 hung in it for")
+# --- faults that take two minutes to be sure of ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Waited:
+    hang: Played
+    fabric: Played
+    stamp: dict[str, Any] | None
+
+
+@pytest.fixture(scope="module")
+def waited(host: Host) -> Waited:
+    """Both at the same time: a product that never returns, and once its test is under way, GPUs that do not join the fabric."""
+    try:
+        lab("break", HOST, "payload-hang:4")
+        with ThreadPoolExecutor(1) as beside:
+            hang = beside.submit(play, "molecule/default/impatient.yml")
+            while not hang.done() and not host.check_output("docker ps --quiet"):
+                time.sleep(1)
+            lab("break", HOST, "fabric-not-completed")
+            fabric = play("site.yml")
+            found = Waited(hang.result(), fabric, stamp(host))
+    finally:
+        lab("heal", HOST)
+    nothing_left(host)
+    return found
+
+
+def test_gpus_that_do_not_join_the_fabric_are_waited_for_and_then_named(waited: Waited) -> None:
+    failed(waited.fabric, "failed", f"{HOST}: 8 of 8 GPUs have not joined the fabric", "0000:1a:00.0 says In Progress", "nvidia-fabricmanager")
+
+
+def test_a_product_that_never_returns_is_ended_and_rejects_its_gpu(waited: Waited) -> None:
+    record = failed(waited.hang, "rejected", f"matmul_exact.fp64 on GPU {BUS_IDS[4]}", "rank 4 hung in it for")
     assert of_status(record, "fail") == {"matmul_exact.fp64": {BUS_IDS[4]}}
     run = next(check for check in record["checks"] if check["name"] == "container_run")
     assert f"rank 4 (GPU {BUS_IDS[4]}) in matmul_exact.fp64 since" in run["reason"]
-    assert stamp(host) is None
+    assert waited.stamp is None
 
 
 def test_after_healing_the_host_proves_itself_again(host: Host) -> None:
