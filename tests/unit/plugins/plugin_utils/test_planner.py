@@ -160,6 +160,13 @@ def test_refused(changes: dict[str, Any], variables: dict[str, Any], words: str)
     assert not plan["converged"]
 
 
+@pytest.mark.parametrize(("text", "warned"), [("#!/bin/sh\nexit 101\n", True), ("#!/bin/sh\n# site policy\nexit 101\n", False)], ids=["ours", "somebody's own"])
+def test_what_an_installation_that_was_cut_off_leaves_is_said(text: str, warned: bool) -> None:
+    plan = plan_for(facts_for(files={"/usr/sbin/policy-rc.d": text}))
+    assert any("/usr/sbin/policy-rc.d keeps packages from starting their services" in sentence for sentence in plan["warnings"]) is warned
+    assert plan["refusals"] == []
+
+
 BOOKWORM = ("debian", "12", "bookworm", "Debian GNU/Linux 12 (bookworm)")
 A100 = {"pci_id": "10de:20b2", "gpu_name": "NVIDIA A100-SXM4-80GB", "memory_mib_each": 81920, "nvswitches": 6}
 
