@@ -252,7 +252,9 @@ def _busy(context: Context, gpu: Gpu, area: AreaPlan) -> None:
         area.drain = True
         area.refusals.append(
             refusal(
-                f"GPU {gpu.pci_bus_id} is in use by {who(users)}", "its MIG layout cannot be changed", "stop them or wait until they are done, then run again"
+                f"GPU {gpu.pci_bus_id} is in use by {who(users, context.facts['docker']['containers'])}",
+                "its MIG layout cannot be changed",
+                "stop them or wait until they are done, then run again",
             )
         )
 

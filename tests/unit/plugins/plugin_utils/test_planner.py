@@ -852,6 +852,17 @@ def test_beside_a_running_job_only_free_space_changes(there: list[dict[str, Any]
         assert plan["drain"]
 
 
+@pytest.mark.parametrize("changed", [{"mig_layout": [{"gpus": [0], "instances": {"1g.10gb": 7}}]}, {"uvm": "not loaded"}])
+def test_a_job_in_a_container_is_named_by_the_containers_name(changed: dict[str, Any]) -> None:
+    holder = {**WORKLOAD, "unit": None, "container": "abc123def456"}
+    running = {"id": "abc123def456", "name": "train", "image": "pytorch", "devices": ["nvidia.com/gpu=0"]}
+    facts = facts_for(**CONVERGED, holders=(holder,), containers=(running,))
+    if "uvm" in changed:
+        facts["modules"]["nvidia_uvm"]["loaded"] = False
+    plan = plan_for(facts, **{name: value for name, value in changed.items() if name != "uvm"})
+    assert "in use by python3 train.py (pid 4711, container train (abc123def456))" in only(plan["refusals"])
+
+
 @pytest.mark.parametrize(("current", "pending"), [("enabled", "enabled"), ("disabled", "enabled"), ("enabled", "disabled")])
 def test_under_a_running_job_the_mode_does_not_change(current: str, pending: str) -> None:
     facts = facts_for(**CONVERGED, holders=(WORKLOAD,))
