@@ -100,6 +100,19 @@ def test_killed_after_every_single_change_it_gets_there_all_the_same() -> None:
     assert {task.roles[-1:] for task in changes} <= {task.roles[-1:] for task in points}
 
 
+# package_set works inside other roles; the end of the smoke test is a point of the test below, since a stamp then stands and nothing is tested again.
+ROLES = sorted(path.name for path in (ROOT / "roles").iterdir() if path.name != "smoke_test")
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_killed_after_a_role_and_run_again_normally(role: str) -> None:
+    make_bare()
+    point = last_of(role)
+    ran = run(after=point)
+    assert ran.killed and ran.tasks[-1] == point, ran.output
+    accepted_as_undisturbed(run())
+
+
 @pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGINT], ids=lambda sign: str(sign.name))
 def test_a_run_that_is_stopped_by_a_signal_says_so_in_its_record(sign: signal.Signals) -> None:
     make_bare()
