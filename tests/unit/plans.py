@@ -65,7 +65,7 @@ def lock_for(cell: str, **variables: Any) -> dict[str, Any]:
     needs = pin.Needs()
     needs.add("host", parse(variables, load()), load(), cell)
     assert needs.problems == []
-    asked = needs.questions(load())
+    asked = needs.questions()
     rules = {name: need.rules for name, need in needs.repositories.items()}
     answers = {
         "repositories": [
@@ -84,7 +84,7 @@ def lock_for(cell: str, **variables: Any) -> dict[str, Any]:
             for entry in asked["images"]
         ],
     }
-    content, problems = pin.lock(needs, load(), answers, "2026-12-01T04:00:00Z")
+    content, problems = pin.lock(needs, answers, "2026-12-01T04:00:00Z")
     assert problems == []
     return content
 
