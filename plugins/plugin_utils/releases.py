@@ -25,7 +25,7 @@ def _suits(context: Context, release: Table) -> bool:
     catalog, driver = context.catalog, release["driver"]
     slugs = {gpu.slug for gpu in context.gpus if gpu.slug is not None}
     cell = catalog.driver_cell(context.distribution, context.architecture, driver["branch"])
-    if cell is None:
+    if cell is None or ended(context, driver["branch"]) is not None:
         return False
     shipped = catalog.drivers["branches"][driver["branch"]]["flavours"]
     flavours = [flavour for flavour in flavours_of(catalog, slugs) if flavour in cell["flavours"] and flavour in shipped]
@@ -37,6 +37,15 @@ def _suits(context: Context, release: Table) -> bool:
         and (code is None or runs_on(code, catalog.gpus[slug]["compute_capability"]) is not None)
         for slug in slugs
     )
+
+
+def ended(context: Context, branch: str) -> str | None:
+    """Since when a branch gets no fixes, in words, by the date of the facts; None while it does."""
+    known = context.catalog.drivers["branches"][branch]
+    end = known["end_of_life"]
+    if known["status"] == "ended" or (end is not None and str(context.facts["collected_at"])[:7] > end):
+        return f"ended in {end}" if end is not None else "ended"
+    return None
 
 
 def not_listed(catalog: Catalog, slug: str, branch: str, version: str | None) -> tuple[str, str, str] | None:

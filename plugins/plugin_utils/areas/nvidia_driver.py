@@ -35,7 +35,7 @@ from ansible_collections.rackready.gpu.plugins.plugin_utils.planning import (
     unverified,
     who,
 )
-from ansible_collections.rackready.gpu.plugins.plugin_utils.releases import instead, not_listed
+from ansible_collections.rackready.gpu.plugins.plugin_utils.releases import ended, instead, not_listed
 from ansible_collections.rackready.gpu.plugins.plugin_utils.versions import at_least, branch
 
 NOUVEAU = FileSpec(
@@ -352,11 +352,10 @@ def _branch_warnings(context: Context) -> list[str]:
     if known is None:
         return []
     warnings = []
-    end = known["end_of_life"]
-    if known["status"] == "ended" or (end is not None and str(context.facts["collected_at"])[:7] > end):
-        when = f" in {end}" if end else ""
+    since = ended(context, branch_)
+    if since is not None:
         remedy = _instead(context, f"the release's branch is {context.release['driver']['branch']}")
-        warnings.append(f"Driver branch {branch_} ended{when} and gets no fixes: {remedy}.")
+        warnings.append(f"Driver branch {branch_} {since} and gets no fixes: {remedy}.")
     elif known["status"] == "unclear":
         warnings.append(f"Whether driver branch {branch_} still gets fixes is not known.")
     warnings += unverified(f"What is known of driver branch {branch_}", known)
