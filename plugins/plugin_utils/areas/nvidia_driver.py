@@ -53,6 +53,8 @@ def plan(context: Context) -> AreaPlan:
     if not context.driver_packages:
         return AreaPlan(refusals=[_no_flavour(context), *refusals], warnings=warnings)
     warnings += unverified(f"The list of driver packages for {context.manager}", cell)
+    origin = context.catalog.origin(cell["repository"], context.distribution, context.architecture)
+    warnings += unverified(f"The key of {cell['repository']} for {context.where}", {**context.catalog.repositories[cell["repository"]], **(origin or {})})
     if not context.installable:
         return replace(_names_only(context, cell, warnings), refusals=refusals)
     repository, locked = context.repository(cell["repository"]), context.locked_repository(cell["repository"])

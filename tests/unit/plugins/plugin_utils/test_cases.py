@@ -187,6 +187,7 @@ PLANS: dict[str, Case] = {
         {"10de:2bb5": 4},
         "ubuntu-26.04",
         "production",
+        warned=("The key of nvidia-cuda for Ubuntu 26.04 LTS on x86_64 is not verified",),
         wanted={**OPEN, **NO_FABRIC, ("areas", "smoke_test", "desired", "gpus", 0, "compute_capability"): "12.0"},
     ),
     "P29": Case(

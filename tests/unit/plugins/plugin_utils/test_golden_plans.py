@@ -21,6 +21,8 @@ from tests.unit.plans import accept, apply_plan, lock_for, plan_for
 DIRECTORY = Path(__file__).parents[3] / "fixtures" / "plans"
 DEBIAN_12 = {"distribution": ("debian", "12", "bookworm", "Debian GNU/Linux 12 (bookworm)"), "kernel": "6.1.0-41-amd64"}
 
+UBUNTU = {"distribution": ("ubuntu", "24.04", "noble", "Ubuntu 24.04.3 LTS"), "kernel": "6.8.0-87-generic"}
+
 # Changes of the host, variables, and whether the plan was applied and accepted before.
 GOLDEN: dict[str, tuple[dict[str, Any], dict[str, Any], bool]] = {
     "debian-13-h100-bare": ({}, {}, False),
@@ -37,6 +39,7 @@ GOLDEN: dict[str, tuple[dict[str, Any], dict[str, Any], bool]] = {
     ),
     "debian-13-b200": ({"pci_id": "10de:2901", "nvswitches": 0}, {"gpu_expected": {"model": "b200-sxm-180gb", "count": 8}}, False),
     "debian-13-l40s-converged": ({"pci_id": "10de:26b9", "nvswitches": 0, "gpus": 4}, {"gpu_expected": {"model": "l40s-48gb", "count": 4}}, True),
+    "ubuntu-24.04-b200-bare": ({"pci_id": "10de:2901", "nvswitches": 0, **UBUNTU}, {"gpu_expected": {"model": "b200-sxm-180gb", "count": 8}}, False),
     "debian-12-h100-bare": (DEBIAN_12, {}, False),
     "debian-12-h100-converged": (DEBIAN_12, {}, True),
 }
@@ -45,7 +48,8 @@ GOLDEN: dict[str, tuple[dict[str, Any], dict[str, Any], bool]] = {
 def golden(name: str) -> str:
     changes, variables, converged = GOLDEN[name]
     facts = facts_for(**changes)
-    variables = {"rackready_lock": lock_for("debian-12/x86_64") if name.startswith("debian-12") else plans.lock(), **variables}
+    distribution = "-".join(name.split("-")[:2])
+    variables = {"rackready_lock": plans.lock() if distribution == "debian-13" else lock_for(f"{distribution}/x86_64"), **variables}
     if converged:
         facts = apply_plan(facts, plan_for(facts, **variables))
         facts = accept(facts, plan_for(facts, **variables))
