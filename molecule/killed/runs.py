@@ -8,7 +8,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,16 +22,20 @@ HERE = Path(__file__).resolve().parent
 
 @dataclass(frozen=True)
 class Task:
-    """A task that ended on the host: its number in the run, the roles that it belongs to (the outermost first), what it did."""
+    """A task that ended on the host: the roles that it belongs to (the outermost first), and what it did in that run."""
 
-    number: int
     roles: tuple[str, ...]
     name: str
-    status: str
-    changed: bool
+    status: str = field(compare=False)
+    changed: bool = field(compare=False)
+
+    @property
+    def key(self) -> list[str]:
+        """What the callback knows it by."""
+        return [*self.roles, self.name]
 
     def __str__(self) -> str:
-        return " / ".join((*self.roles, self.name))
+        return " / ".join(self.key)
 
 
 @dataclass(frozen=True)
@@ -45,10 +49,10 @@ class Ran(Played):
         return self.status == -signal.SIGKILL
 
 
-def run(after: int | str | None = None, before: Sequence[Task] = (), sign: signal.Signals = signal.SIGKILL, during: Callable[[], bool] | None = None) -> Ran:
+def run(after: Task | str | None = None, before: Sequence[Task] = (), sign: signal.Signals = signal.SIGKILL, during: Callable[[], bool] | None = None) -> Ran:
     """Run site.yml on the host.
 
-    :param after: end it after the task with this number, or ``change``: after the first one that changed something and is not in ``before``.
+    :param after: end it after this task, or ``change``: after the first one that changed something and is not in ``before``.
     :param sign: with this signal to its process group.
     :param during: end it, and everything that it started on this side, as soon as this is true.
     """
@@ -57,12 +61,11 @@ def run(after: int | str | None = None, before: Sequence[Task] = (), sign: signa
     journal.touch()
     environment |= {
         "ANSIBLE_CALLBACK_PLUGINS": str(HERE / "callback_plugins"),
-        # In this order: what is written down must be complete when the run is ended.
         "ANSIBLE_CALLBACKS_ENABLED": "rackready.gpu.record,killed",
         "KILLED_JOURNAL": str(journal),
-        "KILLED_BEFORE": json.dumps([[*task.roles, task.name] for task in before]),
+        "KILLED_BEFORE": json.dumps([task.key for task in before]),
         "KILLED_SIGNAL": sign.name,
-        **({} if after is None else {"KILLED_AFTER": str(after)}),
+        **({} if after is None else {"KILLED_AFTER": json.dumps(after.key) if isinstance(after, Task) else after}),
     }
     with output.open("w") as stream:
         child = subprocess.Popen(command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream, start_new_session=True)
@@ -75,7 +78,7 @@ def run(after: int | str | None = None, before: Sequence[Task] = (), sign: signa
             kill_tree(child.pid)
         status = child.wait()
     entries = [json.loads(line) for line in journal.read_text().splitlines()]
-    tasks = tuple(Task(entry["number"], tuple(entry["roles"]), entry["task"], entry["status"], entry["changed"]) for entry in entries)
+    tasks = tuple(Task(tuple(entry["roles"]), entry["task"], entry["status"], entry["changed"]) for entry in entries)
     return Ran(status, output.read_text(), records, tasks)
 
 

@@ -30,6 +30,7 @@ DIFFERS = {
     r"/(etc|var/lib/dbus)/machine-id": "a random number",
     r"/root/\.(bash_history|cache)": "whoever logged in",
     r"(/var)?/tmp/systemd-private-.*": "named by the boot's random number",
+    r"/tmp/apt-key\.\w+\.asc": "apt's own copy of a key that stands in a sources file; its child (user _apt) sometimes leaves it, killed or not",
     r"/root/\.ansible_async/j.*": "Ansible's own note of a job whose watcher was killed: a few hundred bytes that nothing reads again",
     r"/opt/gpu-host-sim/.*/__pycache__": "the simulation's, written when first needed",
 }

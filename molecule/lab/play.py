@@ -29,9 +29,7 @@ class Played:
         return record
 
 
-def command_of(
-    playbook: str, *arguments: str, variables: dict[str, Any] | None = None, limit: str = "h100_nodes"
-) -> tuple[list[str], dict[str, str], Path]:
+def command_of(playbook: str, *arguments: str, variables: dict[str, Any] | None = None, limit: str = "h100_nodes") -> tuple[list[str], dict[str, str], Path]:
     """What an operator would type at the root of the checkout, its environment, and the folder of its own that the records go to."""
     records = Path(tempfile.mkdtemp(prefix="records-", dir=ROOT / ".lab"))
     extra = json.dumps({**(variables or {}), "rackready_records_dir": str(records)})

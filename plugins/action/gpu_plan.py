@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
@@ -13,6 +14,12 @@ from ansible.plugins.action import ActionBase
 from ansible_collections.rackready.gpu.plugins.plugin_utils import catalog_loader, group_variables, plan_text, planner, variables
 from ansible_collections.rackready.gpu.plugins.plugin_utils.request import RequestError, parse
 from ansible_collections.rackready.gpu.plugins.plugin_utils.variable_files import ambiguous_locks
+from yaml import YAMLError
+
+# Ansible imports this module before it forks a process for each host: read here, the catalog is read once a run and not once a host.
+# What is wrong with it is said where it is used.
+with suppress(OSError, YAMLError):
+    catalog_loader.load()
 
 
 class ActionModule(ActionBase):  # type: ignore[misc]

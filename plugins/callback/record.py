@@ -73,6 +73,7 @@ from ansible_collections.rackready.gpu.plugins.plugin_utils.record_files import 
 from ansible_collections.rackready.gpu.plugins.plugin_utils.variable_files import unreadable
 
 REASON_WIDTH = 100
+COLLECTION_ROOT = Path(__file__).resolve().parents[2]
 # Ctrl-C, a scheduler's or init's stop, a lost terminal.
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -106,6 +107,11 @@ def named_in(play: Any) -> Iterable[tuple[str, str | None]]:
             yield action, str(entry.args.get("name")) if action.endswith("_role") else None
     for role in play.roles:
         yield "", str(role.get_name())
+
+
+def from_collection(play: Any) -> bool:
+    """Whether a play is written in a playbook of this collection, where the tasks may be in files that are included."""
+    return Path(str(play.get_path()).rpartition(":")[0]).resolve().is_relative_to(COLLECTION_ROOT / "playbooks")
 
 
 def in_rescued_block(task: Any) -> bool:
@@ -159,7 +165,7 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]  # ansible-core has no
             return
         started = datetime.now(UTC)
         self._stamp = started.strftime("%Y%m%dT%H%M%SZ")
-        versions = {"rackready": collection_version(Path(__file__).resolve().parents[2]), "ansible": ansible_version}
+        versions = {"rackready": collection_version(COLLECTION_ROOT), "ansible": ansible_version}
         self._run = Run(f"{self._stamp}-{uuid.uuid4().hex[:8]}", bool(context.CLIARGS.get("check")), versions)
         self._catch_endings()
 
@@ -350,8 +356,9 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]  # ansible-core has no
         if self._ended or self._play is None:
             return []
         named = list(named_in(self._play))
-        ours = any(is_ours(action, role) for action, role in named)
-        if not ours and not any(action == PIN for action, _role in named):
+        pins = any(action == PIN for action, _role in named)
+        ours = not pins and (from_collection(self._play) or any(is_ours(action, role) for action, role in named))
+        if not ours and not pins:
             return []
         variables = self._play.get_variable_manager().get_vars(play=self._play)
         hosts: dict[str, list[str]] = {}

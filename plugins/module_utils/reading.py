@@ -22,6 +22,7 @@ WATCHED = (
     "/etc/docker/daemon.json",
     "/etc/systemd/system/docker.service.d/*.conf",
     "/etc/systemd/system/nvidia-*.service.d/*.conf",
+    "/usr/sbin/policy-rc.d",
 )
 
 

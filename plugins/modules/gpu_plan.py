@@ -14,6 +14,8 @@ description:
   - Compares the facts of M(rackready.gpu.gpu_host_facts) with what the inventory asks for and returns a plan, area by area.
   - Runs on the controller. The host is not contacted and nothing is changed, in check mode and outside of it.
   - All variables of the collection are checked first. An unknown name with one of its prefixes is refused, because Ansible would silently ignore it.
+  - Groups that set one of the variables to different values for a host are refused unless one is part of the other or an explicit
+    C(ansible_group_priority) decides. Ansible would silently take the one that lies deepest, then the one whose name sorts last.
   - Impossible requests are refused in whole sentences before anything is changed. The plan is returned all the same.
 author:
   - rackready contributors (@rackready)

@@ -26,6 +26,10 @@ from ansible_collections.rackready.gpu.plugins.plugin_utils.request import Reque
 
 SCHEMA = 1
 
+# What package_set has ansible.builtin.apt write for the time of an installation, so that no service starts before its configuration is there.
+POLICY_RC_D = "/usr/sbin/policy-rc.d"
+LEFT_BY_APT_MODULE = "#!/bin/sh\nexit 101\n"
+
 AREAS: Mapping[str, Callable[[Context], AreaPlan]] = {
     "host_tuning": host_tuning.plan,
     "nvidia_driver": nvidia_driver.plan,
@@ -100,6 +104,11 @@ def _host(context: Context) -> tuple[list[str], list[str]]:
         f"The catalog does not know the GPU {pci_id}: it is planned as a recent one, its capability is read from the driver and no floor is known."
         for pci_id in strange
     ]
+    if facts["files"].get(POLICY_RC_D) == LEFT_BY_APT_MODULE:
+        warnings.append(
+            f"{POLICY_RC_D} keeps packages from starting their services. An installation that was cut off leaves it like this: remove it unless somebody "
+            "wants it there."
+        )
     if context.gpus and context.request.expected is None:
         warnings.append(f"gpu_expected is not set, so nobody notices a missing card: write what was bought ({len(context.gpus)} GPUs are on the bus).")
     return refusals, warnings

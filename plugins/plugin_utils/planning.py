@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import Any
 
 from ansible_collections.rackready.gpu.plugins.module_utils import deb_version
+from ansible_collections.rackready.gpu.plugins.module_utils.holders import container_words
 from ansible_collections.rackready.gpu.plugins.plugin_utils.catalog_loader import Catalog, Table
 from ansible_collections.rackready.gpu.plugins.plugin_utils.request import Request
 from ansible_collections.rackready.gpu.plugins.plugin_utils.versions import at_least, branch
@@ -538,11 +539,11 @@ def files_state(context: Context, specs: Sequence[FileSpec]) -> tuple[dict[str, 
     return {spec.path: "as planned" for spec in specs}, {spec.path: context.file_state(spec) for spec in specs}
 
 
-def who(holders: Sequence[Mapping[str, Any]]) -> str:
+def who(holders: Sequence[Mapping[str, Any]], containers: Sequence[Mapping[str, Any]]) -> str:
     """Holders of GPUs in words, at most five."""
     seen: dict[int, str] = {}
     for holder in holders:
-        place = (holder.get("container") and f"container {holder['container']}") or holder.get("unit")
+        place = container_words(holder["container"], containers) if holder.get("container") else holder.get("unit")
         seen.setdefault(int(holder["pid"]), f"{holder['command']} (pid {holder['pid']}{f', {place}' if place else ''})")
     names = list(seen.values())
     return "; ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")

@@ -9,6 +9,7 @@ The shape of a record is schemas/record.schema.json.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -306,6 +307,7 @@ def conclude(log: HostLog, run: Run, interruption: str | None) -> Conclusion | N
     """Outcome, reason and remedy of a host; None where only facts were read."""
     rules: tuple[Callable[[HostLog, Run, str | None], Conclusion | None], ...] = (
         _test_against,
+        _unusable,
         _lost,
         _refused,
         _failed,
@@ -328,6 +330,36 @@ def _test_against(log: HostLog, _run: Run, _interruption: str | None) -> Conclus
         return None
     found = log.smoke_test or {}
     return Conclusion(log.verdict, found.get("reason") or message_of(found), found.get("remedy") or f"Correct it and run again: {_again(log)}")
+
+
+# What Ansible says of a host that it reaches and cannot use.
+_NO_DIRECTORY = (
+    re.compile(r"Failed to create temporary directory\..*?echo (?P<path>[^` ]+).*?(?:stderr output: (?P<why>.+))?$", re.DOTALL),
+    re.compile(r"mkdir: cannot create directory \W?(?P<path>/.+?)\W?: (?P<why>No space left on device)"),
+)
+_NO_PYTHON = re.compile(r"The module interpreter '(?P<path>[^']+)' was not found")
+
+
+def _unusable(log: HostLog, _run: Run, _interruption: str | None) -> Conclusion | None:
+    outcome, remedy = (
+        ("failed", f"Then: {_again(log)}") if log.changed else ("refused", f"Nothing was changed. Do what each sentence says, then: {_again(log)}")
+    )
+    directory = next((found for form in _NO_DIRECTORY if (found := form.search(log.unreachable or ""))), None)
+    if directory:
+        why = f" ({' '.join(directory['why'].split())})" if directory["why"] else ""
+        reason = (
+            f"Ansible cannot make its directory {directory['path']} on the host{why}, so it can run nothing there: make room on that file system "
+            f"(df -h; df -i) or make the directory writable for the user of the connection, or set ansible_remote_tmp to another one."
+        )
+        return Conclusion(outcome, reason, remedy)
+    python = _NO_PYTHON.search(log.failure.message) if log.failure else None
+    if python:
+        path = python["path"]
+        reason = (
+            f"There is no Python at {path} on the host, so Ansible can run nothing there: install python3 (3.8 or newer) or set ansible_python_interpreter."
+        )
+        return Conclusion(outcome, reason, remedy)
+    return None
 
 
 def _lost(log: HostLog, _run: Run, _interruption: str | None) -> Conclusion | None:

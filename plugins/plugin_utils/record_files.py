@@ -75,16 +75,16 @@ def write_record(directory: Path, stamp: str, record: Mapping[str, Any], written
     folder.mkdir(parents=True, exist_ok=True)
     text = json.dumps(record, ensure_ascii=False, indent=2, allow_nan=False) + "\n"
     path = written or _reserved(folder, stamp)
-    temporary = _temporary(path)
+    temporary, latest = _temporary(path), folder / f".{LATEST}.{path.stem}.tmp"
     try:
         _write_private(temporary, text)
         temporary.replace(path)
-        latest = folder / f".{LATEST}.{path.stem}.tmp"
         _write_private(latest, text)
         latest.replace(folder / LATEST)
     except OSError:
-        with suppress(OSError):
-            temporary.unlink()
+        for unfinished in (temporary, latest):
+            with suppress(OSError):
+                unfinished.unlink()
         raise
     return path
 

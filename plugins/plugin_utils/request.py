@@ -121,8 +121,9 @@ def known_names() -> tuple[str, ...]:
 def is_ours(name: str) -> bool:
     """Whether a variable is ours, or is meant to be: it carries one of our prefixes, is the bare prefix, or is written almost like one of our names.
 
-    docker_* belongs to many others, so there only the prefix counts.
+    docker_* belongs to many others, so there only the prefix counts. Ansible tells GPU_EXPECTED from gpu_expected, whoever wrote it did not mean to.
     """
+    name = name.lower()
     if name.startswith(PREFIXES) or f"{name}_" in PREFIXES:
         return True
     return not name.startswith("docker_") and bool(difflib.get_close_matches(name, known_names(), n=1, cutoff=0.9))
@@ -176,6 +177,7 @@ def parse(variables: Mapping[str, Any], catalog: Catalog) -> Request:
 
 
 def _near(name: str, candidates: list[str]) -> str:
+    name = name.lower()
     close = difflib.get_close_matches(name, candidates, n=1, cutoff=0.75) or [candidate for candidate in candidates if candidate.startswith(f"{name}_")]
     return f"; did you mean {close[0]}?" if close else "."
 
@@ -221,8 +223,10 @@ def _sentence(name: str, error: ValidationError) -> str:
     where, found = f"{name}{path}", json.dumps(error.instance, default=str)
     if name == "mig_layout" and not path:
         return f'{where} is {found}, but must be "off" (in quotes, or YAML reads it as false) or a list of {{gpus, instances}}.'
-    if error.validator == "type" and "string" in rule and isinstance(error.instance, int | float) and not isinstance(error.instance, bool):
-        return f'{where} is the number {found}, but must be text: write it in quotes ("{error.instance}").'
+    number = isinstance(error.instance, int | float) and not isinstance(error.instance, bool)
+    if error.validator == "type" and number and "string" in rule and "integer" not in rule:
+        zeros = ", or YAML takes away zeros at its end" if isinstance(error.instance, float) else ""
+        return f'{where} is the number {found}, but must be text: write it in quotes ("{error.instance}"){zeros}.'
     match error.validator:
         case "enum":
             allowed = f"must be one of {', '.join(map(str, rule))}"
@@ -234,8 +238,8 @@ def _sentence(name: str, error: ValidationError) -> str:
             allowed = f"must be {rule} or less"
         case "pattern":
             allowed = f"does not look like {_example(name, schema)}"
-        case "minItems" | "minProperties":
-            allowed = "must have at least one entry"
+        case "minItems" | "minProperties" | "minLength":
+            allowed = "must not be empty" if error.validator == "minLength" else "must have at least one entry"
         case "required":
             allowed = f"must have {' and '.join(rule)}"
         case "additionalProperties":
@@ -255,6 +259,7 @@ _EXAMPLES = {
     "nvidia_driver_version": 'a driver version such as "580.178.04"',
     "nvidia_container_toolkit_version": 'a toolkit version such as "1.20.0"',
     "pytorch_image_ref": "a full image reference such as nvcr.io/nvidia/pytorch:26.07-py3",
+    "smoke_test_env": "the name of a variable such as NCCL_DEBUG",
     "smoke_test_ulimits": 'a limit such as "memlock=-1" or "nofile=65536:65536"',
     "rackready_pin_for": "a distribution and architecture such as debian-13/x86_64",
     "rackready_mirror": "an address such as https://mirror.example/cuda (packages) or registry.example:5000 (images)",
@@ -282,6 +287,9 @@ def _unknown_things(asked: Mapping[str, Any], catalog: Catalog) -> Iterator[str]
         alike = [slug for slug in catalog.gpus if slug.startswith(f"{model}-")] or difflib.get_close_matches(model, list(catalog.gpus), n=5, cutoff=0.75)
         allowed = f"; did you mean {' or '.join(alike)}?" if alike else f", but must be one of {', '.join(sorted(catalog.gpus))}."
         yield f"gpu_expected.model is {json.dumps(model)}, which the catalog does not have{allowed}"
+    root = (asked.get("docker_daemon_options") or {}).get("data-root", "/")
+    if not (isinstance(root, str) and root.startswith("/")):
+        yield f"docker_daemon_options.data-root is {json.dumps(root)}, but must be an absolute path: the engine would not start with it."
     for name in sorted((asked.get("rackready_mirror") or {}).get("packages", {})):
         if name not in catalog.repositories:
             yield f"rackready_mirror.packages.{name} is not a package repository; the repositories are {', '.join(sorted(catalog.repositories))}."

@@ -42,9 +42,9 @@ def _refusals(disk: Mapping[str, Mapping[str, Any]], installing: Sequence[str], 
 
 
 def _file_systems(disk: Mapping[str, Mapping[str, Any]], wanted: set[str]) -> list[list[str]]:
-    """The wanted paths by the file system that they lie on, each in the order of the facts."""
+    """The wanted paths by the file system that they lie on, each in the order of the facts; what is mounted read-only a second time stands for itself."""
     found: dict[Any, list[str]] = {}
     for path, facts in disk.items():
         if path in wanted:
-            found.setdefault(facts["device"], []).append(path)
+            found.setdefault((facts["device"], facts["read_only"]), []).append(path)
     return list(found.values())

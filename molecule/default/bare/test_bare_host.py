@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -102,6 +104,136 @@ class TestBadInput:
             for name, versions in repository["packages"].items():
                 repository["packages"][name] = [version.replace("580.178.04", "580.199.99") for version in versions]
         refused(play("site.yml", *arguments, variables={"rackready_lock": gone}), "580.199.99", "nvidia-driver-cuda")
+
+    def test_a_layout_that_the_cards_cannot_hold(self, arguments: tuple[str, ...]) -> None:
+        layout = [{"gpus": "all", "instances": {"3g.40gb": 2, "1g.10gb": 1}}]
+        record = refused(
+            play("site.yml", *arguments, variables={"mig_layout": layout}), "2 x 3g.40gb, 1 x 1g.10gb do not fit on H100 SXM5 80GB", "ask for less"
+        )
+        assert record["reason"].count("do not fit") == 1, "one sentence for all eight cards"
+
+    def test_layouts_with_an_unknown_profile_and_an_unknown_gpu(self, arguments: tuple[str, ...]) -> None:
+        layout = [{"gpus": [0], "instances": {"1g.5gb": 7}}, {"gpus": [8], "instances": {"1g.10gb": 7}}]
+        refused(play("site.yml", *arguments, variables={"mig_layout": layout}), "has no MIG profile 1g.5gb", "names the GPU 8, which this host does not have")
+
+    def test_values_of_the_wrong_kind_are_all_told_at_once(self, arguments: tuple[str, ...]) -> None:
+        wrong = {
+            "gpu_expected": {"model": "h100-sxm5-80gb", "count": -1},
+            "mig_layout": False,
+            "nvidia_container_toolkit_version": 1.20,
+            "nvidia_driver_reboot_ok": "yes",
+            "pytorch_image_ref": "",
+            "smoke_test_env": {"A": "{{ nobody.defined.this }}"},
+            "MIG_LAYOUT": "off",
+        }
+        record = refused(
+            play("site.yml", *arguments, variables=wrong),
+            "smoke_test_env cannot be used ('nobody' is undefined)",
+        )
+        assert record["plan"]["areas"] == {}
+        del wrong["smoke_test_env"]
+        refused(
+            play("site.yml", *arguments, variables=wrong),
+            "gpu_expected.count is -1, but must be 1 or more.",
+            'mig_layout is false, but must be "off" (in quotes, or YAML reads it as false)',
+            "nvidia_container_toolkit_version is the number 1.2, but must be text: write it in quotes",
+            'nvidia_driver_reboot_ok is "yes", but must be true or false.',
+            'pytorch_image_ref is "", but does not look like a full image reference',
+            "MIG_LAYOUT is not a variable of rackready, so it would have no effect; did you mean mig_layout?",
+        )
+
+    def test_two_groups_that_name_two_releases(self, arguments: tuple[str, ...], tmp_path: Path) -> None:
+        second = inventory(tmp_path, groups={"canary": {"gpu_stack_release": "2026.11-newest"}})
+        played = play("site.yml", "-i", second, *arguments)
+        refused(played, '"2026.11-longterm" in the group lab_hosts', '"2026.11-newest" in the group canary', f"set it in host_vars/{HOST}.yml")
+
+    def test_a_host_without_python(self, arguments: tuple[str, ...]) -> None:
+        played = play("site.yml", *arguments, variables={"ansible_python_interpreter": "/usr/bin/python3.0"})
+        refused(played, "There is no Python at /usr/bin/python3.0 on the host")
+
+    def test_a_host_where_ansible_cannot_make_its_directory(self, arguments: tuple[str, ...]) -> None:
+        played = play("site.yml", *arguments, variables={"ansible_pipelining": False, "ansible_remote_tmp": "/proc/none"})
+        refused(played, "Ansible cannot make its directory /proc/none on the host")
+
+
+def inventory(directory: Path, groups: dict[str, Any] | None = None, lock: str | None = None) -> str:
+    """A second inventory beside the lab's, about the same host: with more groups (name to variables), or with a lock file of its own."""
+    children = {name: {"hosts": {HOST: None}, "vars": variables} for name, variables in (groups or {}).items()}
+    (directory / "hosts.yml").write_text(yaml.safe_dump({"all": {"hosts": {HOST: None}, "children": children}}), encoding="utf-8")
+    if lock is not None:
+        (directory / "group_vars" / "all").mkdir(parents=True)
+        (directory / "group_vars" / "all" / LOCK.name).write_text(lock, encoding="utf-8")
+    return str(directory / "hosts.yml")
+
+
+class TestBrokenLock:
+    """What accidents and merges make of the lock file. It is the one of a second inventory, so that the lab's own stays whole."""
+
+    @pytest.mark.parametrize("command", [("site.yml",), ("site.yml", "--check"), ("playbooks/plan.yml",), ("playbooks/verify.yml",)], ids=" ".join)
+    def test_one_that_ends_in_the_middle(self, command: tuple[str, ...], tmp_path: Path) -> None:
+        text = LOCK.read_text()
+        torn = text[: text.index("sha256:") + 20].rstrip() + '\n  written_at: "2026'
+        played = play(*command, "-i", inventory(tmp_path, lock=torn))
+        record = refused(played, f"{tmp_path}/group_vars/all/{LOCK.name}, line ", "cannot be read (")
+        assert "rm " in record["reason"]
+        assert record["reason"] in played.output, "the whole sentence is shown, not only recorded"
+        assert "Traceback" not in played.output
+
+    @pytest.mark.parametrize(
+        ("damage", "words"),
+        [
+            (lambda text: text[: len(text) // 2], ("rackready_lock is damaged at",)),
+            (lambda text: text.replace("sha256:", "sha256:x", 1), ("rackready_lock is damaged at images.", "does not match")),
+            (lambda text: text + text.removeprefix("---\n"), ("has rackready_lock for the second time, so it is not clear what is locked",)),
+            (lambda text: f"<<<<<<< HEAD\n{text}=======\n{text}>>>>>>> mine\n", ("cannot be read (", "take it back from version control")),
+            (lambda _text: "- rackready_lock\n", ("cannot be read (it holds a list and not a mapping)",)),
+            (lambda _text: "rackready_lock:\n", ("rackready_lock is damaged at its top level", "playbooks/pin.yml")),
+        ],
+        ids=["half", "no digest", "twice", "conflict", "a list", "nothing"],
+    )
+    def test_one_that_is_damaged(self, damage: Any, words: tuple[str, ...], tmp_path: Path) -> None:
+        refused(play("site.yml", "-i", inventory(tmp_path, lock=damage(LOCK.read_text()))), *words)
+
+    def test_pin_says_what_to_remove(self, tmp_path: Path) -> None:
+        played = play("playbooks/pin.yml", "-i", inventory(tmp_path, lock="rackready_lock: {"))
+        assert played.status != 0
+        assert f"remove it and write it again (rm {tmp_path}/group_vars/all/{LOCK.name} && ansible-playbook " in played.output
+        assert not list(played.records.iterdir()), "the hosts were not asked"
+
+
+@contextmanager
+def mounted(host: Host, path: str, options: str) -> Iterator[None]:
+    """An empty file system over a directory of the host, for a moment."""
+    there = host.file(path).is_directory
+    host.check_output(f"mkdir -p {path} && mount -t tmpfs -o {options} tmpfs {path}")
+    try:
+        yield
+    finally:
+        host.check_output(f"umount {path}" + ("" if there else f" && rmdir {path}"))
+
+
+class TestFileSystems:
+    @pytest.mark.parametrize("arguments", [(), ("--check",)], ids=["run", "check"])
+    def test_no_room_for_the_packages(self, host: Host, arguments: tuple[str, ...]) -> None:
+        with mounted(host, "/var/cache/apt", "size=10m"):
+            refused(
+                play("site.yml", *arguments), "/var/cache/apt has 10 MiB free and installing nvidia_driver", "MiB there, so it could stop half-way: make room"
+            )
+
+    def test_no_room_for_the_image(self, host: Host) -> None:
+        with mounted(host, "/var/lib/docker", "size=10m"):
+            refused(play("site.yml"), "/var/lib/docker has 10 MiB free and the image needs", "the pull would fill the disk")
+
+    def test_no_inodes(self, host: Host) -> None:
+        with mounted(host, "/var/cache/apt", "size=2g,nr_inodes=100"):
+            refused(play("site.yml"), "/var/cache/apt has 99 inodes free", "no more files could be made although there is room")
+
+    def test_a_read_only_file_system(self, host: Host) -> None:
+        host.check_output("mount --bind /usr /usr && mount -o remount,bind,ro /usr")
+        try:
+            refused(play("site.yml"), "The file system of /usr is read-only, so nothing can be written to it", "dmesg")
+        finally:
+            host.check_output("umount /usr")
 
 
 class TestUnreachableSources:

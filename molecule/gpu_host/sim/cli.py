@@ -48,9 +48,8 @@ def main(arguments: list[str]) -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("boot", help="mount the simulated trees and load the driver that is installed")
     commands.add_parser("status", help="the machine as JSON")
-    known = "\n".join(f"  {fault.name} {fault.argument}: {fault.text}" for fault in faults.FAULTS.values())
-    breaking = commands.add_parser("break", help="make a fault", epilog=f"faults:\n{known}", formatter_class=argparse.RawDescriptionHelpFormatter)
-    breaking.add_argument("fault", help="name, or name:argument")
+    breaking = commands.add_parser("break", help="make a fault")
+    breaking.add_argument("fault", help="name, or name:argument; help lists all")
     breaking.add_argument("argument", nargs="?")
     healing = commands.add_parser("heal", help="take one fault back, or all")
     healing.add_argument("fault", nargs="?")
@@ -86,6 +85,9 @@ def _run(options: argparse.Namespace) -> int:
         lines = [_status()]
     elif options.command == "break":
         name, _colon, argument = options.fault.partition(":")
+        if name == "help":
+            print("\n".join(f"{each.name}{each.argument.replace('[', '[:', 1)}\n    {each.text}" for each in faults.FAULTS.values()))
+            return 0
         faults.break_(faults.machine(), name, options.argument or argument or None)
     elif options.command == "heal":
         lines = [f"healed {name}" for name in faults.heal(faults.machine(), options.fault)]

@@ -179,14 +179,21 @@ def _replace(machine: Machine, fault: str, main: str, also: Callable[[str, str],
     _install(machine, dict.fromkeys(before, new), [])
 
 
+def _put_back(machine: Machine, fault: str) -> None:
+    """Install what was there; only then is it forgotten, so that a heal that fails can be repeated."""
+    before = machine.store.read()["faults"][fault]
+    machine.run(["dpkg", "--configure", "--pending"])
+    _install(machine, before["packages"], before["held"])
+    _note(machine, fault, None)
+
+
 @_fault("driver-upgraded", "[VERSION]", "the driver's packages (default: the newest) were upgraded under the loaded module: nvidia-smi ends with status 18")
 def driver_upgraded(machine: Machine, argument: str | None, on: bool) -> None:
     if on:
         driver = _packages(machine).get("nvidia-driver-cuda", ("", False))[0]
         _replace(machine, "driver-upgraded", "nvidia-driver-cuda", lambda name, version: version == driver and name != "nvidia-fabricmanager", argument)
         return
-    before = _note(machine, "driver-upgraded", None)
-    _install(machine, before["packages"], before["held"])
+    _put_back(machine, "driver-upgraded")
     machine.run(["systemctl", "restart", "nvidia-persistenced.service", "nvidia-cdi-refresh.service"])
 
 
@@ -199,8 +206,7 @@ def fabric_manager_version(machine: Machine, argument: str | None, on: bool) -> 
         with machine.store.change() as state:
             state["fabric"] = "in_progress"
         return
-    before = _note(machine, "fabric-manager-version", None)
-    _install(machine, before["packages"], before["held"])
+    _put_back(machine, "fabric-manager-version")
     machine.run(["systemctl", "restart", unit])
     _wait_until(lambda: bool(machine.store.read()["fabric"] == "completed"), "the GPUs have not joined the fabric")
 
@@ -235,19 +241,18 @@ def cdi_stale(machine: Machine, argument: str | None, on: bool) -> None:
 @_fault("shm-small", "", "the engine's default runtime gives containers 64 MiB of shared memory, whatever they ask for")
 def shm_small(machine: Machine, argument: str | None, on: bool) -> None:
     path = machine.store.root / DAEMON_JSON
-    if on:
-        text, times = path.read_text(encoding="utf-8"), path.stat()
-        runtime = {"default-runtime": "small-shm", "runtimes": {"small-shm": {"path": str(HOME / "bin/small-shm-runtime")}}}
-        path.write_text(json.dumps({**json.loads(text), **runtime}, indent=2) + "\n", encoding="utf-8")
-        if machine.store.read()["faults"].get("shm-small") is None:
-            _note(machine, "shm-small", {"text": text, "ns": times.st_mtime_ns})
-    else:
-        before = _note(machine, "shm-small", None)
+    before = machine.store.read()["faults"].get("shm-small") or {"text": path.read_text(encoding="utf-8"), "ns": path.stat().st_mtime_ns}
+    _note(machine, "shm-small", before)
+    # A reload takes over what the file says, and leaves as it is what the file does not mention: to have runc again, it must be named.
+    name = "small-shm" if on else "runc"
+    runtimes = {"runtimes": {name: {"path": str(HOME / "bin/small-shm-runtime")}}} if on else {}
+    path.write_text(json.dumps({**json.loads(before["text"]), "default-runtime": name, **runtimes}, indent=2) + "\n", encoding="utf-8")
+    machine.run(["systemctl", "reload", "docker.service"])
+    _wait_until(lambda: machine.run(["docker", "info", "--format", "{{.DefaultRuntime}}"]).strip() == name, f"the engine's default runtime is not {name}")
+    if not on:
         path.write_text(before["text"], encoding="utf-8")
         os.utime(path, ns=(before["ns"], before["ns"]))
-    machine.run(["systemctl", "reload", "docker.service"])
-    wanted = "small-shm" if on else "runc"
-    _wait_until(lambda: machine.run(["docker", "info", "--format", "{{.DefaultRuntime}}"]).strip() == wanted, f"the engine's default runtime is not {wanted}")
+        _note(machine, "shm-small", None)
 
 
 # Users of a GPU

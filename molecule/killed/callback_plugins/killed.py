@@ -19,8 +19,8 @@ type: aggregate
 short_description: Ends a run between two tasks
 description:
   - Appends a line of JSON for each task that ended to the file that the environment variable E(KILLED_JOURNAL) names.
-  - Ends the run after the task whose number (from 0) E(KILLED_AFTER) names, or, where that is V(change), after the first one that changed something
-    and that the JSON list E(KILLED_BEFORE) of roles and name does not have.
+  - Ends the run after the task that E(KILLED_AFTER) names, a JSON list of its roles and its name, or, where that is V(change), after the first one
+    that changed something and is not in the JSON list E(KILLED_BEFORE) of such lists.
   - Sends the signal that E(KILLED_SIGNAL) names (default V(SIGKILL)) to the process group of ansible-playbook.
 """
 
@@ -37,8 +37,8 @@ def roles_of(task: Any) -> list[str]:
 
 
 def name_of(task: Any) -> str:
-    """The name of a task as it stands in its file."""
-    return str(task.get_name(include_role_fqcn=False)).rpartition(" : ")[2]
+    """The name of a task as it stands in its file; Ansible puts the role before it."""
+    return str(task.get_name()).rpartition(" : ")[2]
 
 
 class CallbackModule(CallbackBase):  # type: ignore[misc]
@@ -50,19 +50,34 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]
 
     def __init__(self) -> None:
         super().__init__()
-        self._number = 0
+        self._due = False
 
     def _ended(self, result: Any, status: str) -> None:
         changed = status == "ok" and bool(result.is_changed())
         roles, name = roles_of(result.task), name_of(result.task)
-        entry = {"number": self._number, "roles": roles, "task": name, "status": status, "changed": changed}
+        entry = {"roles": roles, "task": name, "status": status, "changed": changed}
         with Path(os.environ["KILLED_JOURNAL"]).open("a", encoding="utf-8") as journal:
             journal.write(json.dumps(entry) + "\n")
         after = os.environ.get("KILLED_AFTER")
         new = changed and [*roles, name] not in json.loads(os.environ["KILLED_BEFORE"])
-        if after == str(self._number) or (after == "change" and new):
+        self._due = self._due or (new if after == "change" else after is not None and [*roles, name] == json.loads(after))
+
+    def _end(self) -> None:
+        if self._due:
             os.killpg(os.getpgrp(), signal.Signals[os.environ.get("KILLED_SIGNAL", "SIGKILL")])
-        self._number += 1
+
+    # What comes after a task: by then the other callbacks know of its result too.
+
+    def v2_playbook_on_task_start(self, task: Any, is_conditional: bool) -> None:
+        self._end()
+
+    def v2_playbook_on_play_start(self, play: Any) -> None:
+        self._end()
+
+    def v2_playbook_on_stats(self, stats: Any) -> None:
+        self._end()
+
+    # What ended.
 
     def v2_runner_on_ok(self, result: Any) -> None:
         self._ended(result, "ok")

@@ -25,6 +25,12 @@ def undisturbed() -> tuple[Ran, dict[str, Any]]:
     return ran, state()
 
 
+@pytest.fixture(autouse=True)
+def undisturbed_first() -> None:
+    """It makes the host bare itself, so it must not be asked for in the middle of another run."""
+    undisturbed()
+
+
 def differences(found: dict[str, Any]) -> list[str]:
     """What is not as an undisturbed run leaves it, in words."""
     _ran, wanted = undisturbed()
@@ -74,7 +80,7 @@ def test_every_role_has_something_to_do_in_the_undisturbed_run() -> None:
 def test_killed_after_every_single_change_it_gets_there_all_the_same() -> None:
     make_bare()
     # Changes nothing by itself, so it would not be a point of the others.
-    first = run(after=last_of("preflight").number)
+    first = run(after=last_of("preflight"))
     assert first.killed and first.tasks[-1] == last_of("preflight"), first.output
     points = [first.tasks[-1]]
     while True:
@@ -98,7 +104,7 @@ def test_killed_after_every_single_change_it_gets_there_all_the_same() -> None:
 def test_a_run_that_is_stopped_by_a_signal_says_so_in_its_record(sign: signal.Signals) -> None:
     make_bare()
     point = last_of("host_tuning")
-    ran = run(after=point.number, sign=sign)
+    ran = run(after=point, sign=sign)
     assert ran.status != 0 and ran.tasks[-1] == point, ran.output
     record = ran.record(HOST)
     assert record["outcome"] == "interrupted", record["reason"]
@@ -108,7 +114,8 @@ def test_a_run_that_is_stopped_by_a_signal_says_so_in_its_record(sign: signal.Si
 
 def test_killed_in_the_middle_of_packages_of_the_image_and_of_the_smoke_test() -> None:
     make_bare()
-    ended_in_the_middle_of("package_set / Install the packages", lambda: frozen("pkill -STOP -x dpkg"))
+    # While it unpacks or configures, and not while apt only asks it something: then nothing is locked.
+    ended_in_the_middle_of("package_set / Install the packages", lambda: frozen("pkill -STOP -f '[d]pkg .*--status-fd'"))
     refused = run()
     assert refused.status != 0
     assert refused.record(HOST)["outcome"] == "refused", refused.record(HOST)["reason"]
@@ -129,7 +136,14 @@ def test_killed_in_the_middle_of_packages_of_the_image_and_of_the_smoke_test() -
     assert incomplete.record(HOST)["changed"] == []
     on_host("docker unpause $(docker ps --quiet)")
     settled()
-    accepted_as_undisturbed(run())
+
+    # Nobody heard what that one measured, so it is measured again. Ended at the very end, before its record, this one's stamp holds.
+    again = run(after=last_of("smoke_test"))
+    assert again.killed and again.tasks[-1] == last_of("smoke_test") and again.tasks[-1].changed, again.output
+    last = run()
+    assert last.status == 0, last.output
+    assert last.record(HOST)["outcome"] == "simulated" and last.record(HOST)["changed"] == []
+    assert differences(state()) == []
 
 
 def frozen(command: str) -> bool:

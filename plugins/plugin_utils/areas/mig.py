@@ -27,6 +27,7 @@ def plan(context: Context) -> AreaPlan:
     desired, resets = [], []
     target: dict[str, str] = {}
     actual: dict[str, str] = {}
+    impossible: list[tuple[str, str]] = []
     for gpu in context.gpus:
         profiles = wanted[gpu.pci_bus_id]
         supported = gpu.entry is not None and gpu.entry["mig"] is not None
@@ -34,7 +35,7 @@ def plan(context: Context) -> AreaPlan:
             continue  # MIG off on a card without MIG holds by itself
         entry, problem = _card_plan(context, gpu, profiles)
         if problem is not None or entry is None:
-            area.refusals.append(str(problem))
+            impossible.append((gpu.pci_bus_id, str(problem)))
             continue
         desired.append(entry)
         reset = _needs_reset(context, gpu, entry["mode"])
@@ -48,6 +49,7 @@ def plan(context: Context) -> AreaPlan:
                 _busy(context, gpu, area)
             if reset:
                 _cannot_reset(gpu, entry["mode"], area)
+    area.refusals += _together(impossible)
     for name in sorted({str(gpu.entry["mig"]) for gpu in context.gpus if gpu.entry is not None and gpu.entry["mig"] and wanted[gpu.pci_bus_id]}):
         area.warnings += _unsure(name, context.catalog.mig[name])
     area.desired = {"gpus": desired, "resets": resets}
@@ -123,6 +125,14 @@ def _select(context: Context, selector: Any) -> list[Gpu]:
     except ValueError:
         bus_id = None
     return [gpu for gpu in context.gpus if text in (gpu.slug, gpu.smi["uuid"] if gpu.smi else None) or bus_id == gpu.pci_bus_id]
+
+
+def _together(problems: list[tuple[str, str]]) -> list[str]:
+    """Refusals of single cards, by bus id: what is said of several of them is said once."""
+    places: dict[str, list[str]] = {}
+    for bus_id, sentence in problems:
+        places.setdefault(sentence.replace(bus_id, "\0"), []).append(bus_id)
+    return [sentence.replace("\0", ", ".join(bus_ids)) for sentence, bus_ids in places.items()]
 
 
 def _card_plan(context: Context, gpu: Gpu, profiles: list[str]) -> tuple[dict[str, Any] | None, str | None]:
@@ -257,7 +267,9 @@ def _busy(context: Context, gpu: Gpu, area: AreaPlan) -> None:
         area.drain = True
         area.refusals.append(
             refusal(
-                f"GPU {gpu.pci_bus_id} is in use by {who(users)}", "its MIG layout cannot be changed", "stop them or wait until they are done, then run again"
+                f"GPU {gpu.pci_bus_id} is in use by {who(users, context.facts['docker']['containers'])}",
+                "its MIG layout cannot be changed",
+                "stop them or wait until they are done, then run again",
             )
         )
 

@@ -480,7 +480,7 @@ def _loaded_module(context: Context, area: AreaPlan, version: str) -> None:
         area.drain = True
         area.refusals.append(
             refusal(
-                f"GPUs are in use by {who(context.workloads)}",
+                f"GPUs are in use by {who(context.workloads, context.facts['docker']['containers'])}",
                 "the driver cannot be changed under them",
                 "stop them or wait until they are done, then run again",
             )

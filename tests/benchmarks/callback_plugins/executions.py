@@ -16,9 +16,9 @@ from ansible.plugins.callback import CallbackBase
 DOCUMENTATION = r"""
 name: executions
 type: aggregate
-short_description: Counts module executions for each host
+short_description: Counts module executions and changes for each host
 description:
-  - Writes a JSON object of host and count to the file that the environment variable E(BENCH_EXECUTIONS) names.
+  - Writes a JSON object of host to its module executions and changed tasks to the file that the environment variable E(BENCH_EXECUTIONS) names.
 """
 
 # These run on the controller only.
@@ -26,7 +26,7 @@ LOCAL = {"debug", "include_role", "include_tasks", "import_role", "set_fact", "m
 
 
 class CallbackModule(CallbackBase):  # type: ignore[misc]
-    """One count for each result that a host returned, and one for each item of a loop."""
+    """One execution for each result that a host returned, and one for each item of a loop."""
 
     CALLBACK_VERSION = 2.0
     CALLBACK_TYPE = "aggregate"
@@ -47,4 +47,5 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]
         self._count(result)
 
     def v2_playbook_on_stats(self, stats: Any) -> None:
-        Path(os.environ["BENCH_EXECUTIONS"]).write_text(json.dumps(self.counts))
+        hosts = {host: {"executions": self.counts[host], "changed": stats.summarize(host)["changed"]} for host in stats.processed}
+        Path(os.environ["BENCH_EXECUTIONS"]).write_text(json.dumps(hosts))

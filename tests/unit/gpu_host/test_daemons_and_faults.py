@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 
 import pytest
-from gpu_host.sim import ctk, daemons, faults, smi
+from gpu_host.sim import cli, ctk, daemons, faults, smi
 from gpu_host.sim.kernel import Kernel
 
 
@@ -16,9 +16,11 @@ class Commands(list[list[str]]):
     def __init__(self) -> None:
         super().__init__()
         self.answers: dict[str, str] = {}
+        self.seen: Callable[[list[str]], None] = lambda command: None
 
     def run(self, command: list[str]) -> str:
         self.append(command)
+        self.seen(command)
         return self.answers.get(" ".join(command[:2]), "")
 
 
@@ -86,6 +88,13 @@ def test_a_fabric_that_does_not_complete_is_only_where_there_is_one(machine: fau
 def test_faults_that_cannot_be(machine: faults.Machine, name: str, argument: str | None, words: str) -> None:
     with pytest.raises(faults.FaultError, match=words):
         faults.break_(machine, name, argument)
+
+
+def test_help_lists_every_fault_with_what_it_does(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["break", "help"]) == 0
+    listed = capsys.readouterr().out.splitlines()
+    assert [line.partition("[")[0] for line in listed[::2]] == list(faults.FAULTS)
+    assert [line.strip() for line in listed[1::2]] == [fault.text for fault in faults.FAULTS.values()]
 
 
 def test_nothing_can_hold_a_gpu_without_a_driver(kernel: Kernel, commands: Commands) -> None:
@@ -228,7 +237,10 @@ def test_a_runtime_with_small_shared_memory_leaves_daemon_json_as_it_was(machine
     merged = json.loads(path.read_text())
     assert merged["features"] == {"cdi": True} and merged["default-runtime"] in merged["runtimes"]
     commands.answers["docker info"] = "runc\n"
+    reloaded: list[str] = []
+    commands.seen = lambda command: reloaded.append(json.loads(path.read_text())["default-runtime"]) if "reload" in command else None
     faults.heal(machine, None)
+    assert reloaded == ["runc"], "what the file does not mention a reload leaves as it is"
     assert (path.read_text(), path.stat().st_mtime_ns) == ('{"features": {"cdi": true}}', before)
 
 

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import datetime
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +18,7 @@ import pytest
 from tests.unit import plans
 from tests.unit.hosts import facts_for
 from tests.unit.plans import apply_plan, plan_for
-from tests.unit.playbooks import Run, dump, run
+from tests.unit.playbooks import ROOT, Run, dump, run
 
 LOCAL = {"ansible_connection": "local"}
 
@@ -273,3 +276,10 @@ def test_a_lock_file_with_a_key_twice_is_refused(tmp_path: Path) -> None:
     done = run(tmp_path, {"vars": LOCAL, "hosts": {"h100-01": {"facts_file": facts_file(tmp_path, "bare", facts_for())}}}, playbook(tmp_path))
     [sentence] = refusals_of(done, "h100-01")
     assert sentence.startswith(f"{lock}, line 2, has rackready_lock for the second time, so it is not clear what is locked: ")
+
+
+def test_the_catalog_is_read_before_a_process_for_each_host_is_forked() -> None:
+    action = "ansible_collections.rackready.gpu.plugins.action.gpu_plan"
+    code = f"import {action} as action; print(action.catalog_loader.load.cache_info().currsize)"
+    told = subprocess.run([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(ROOT / "collections")}, capture_output=True, text=True, check=True)
+    assert told.stdout == "1\n"

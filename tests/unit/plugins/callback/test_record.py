@@ -496,6 +496,18 @@ def test_a_lock_that_ansible_cannot_read_is_one_sentence_and_a_record_for_each_h
         assert record["remedy"] == f"Nothing was changed. Do what each sentence says, then: ansible-playbook -i hosts.yml site.yml -l {host}"
 
 
+def test_a_playbook_of_the_collection_whose_tasks_are_included_is_recorded_too(project: Project) -> None:
+    project.inventory({"h100-01": good_host()})
+    playbooks = project.path / "collections/ansible_collections/rackready/gpu/playbooks"
+    playbooks.mkdir()
+    included = "- {hosts: all, gather_facts: false, tasks: [{name: Prove, ansible.builtin.include_tasks: tasks/prove.yml}]}\n"
+    project.playbook(included, str((playbooks / "verify.yml").relative_to(project.path)))
+    broken(project, "rackready_lock: {")
+    done = project.run(playbook=str(playbooks / "verify.yml"))
+    assert done.returncode != 0
+    assert checked(project.latest("h100-01"))["outcome"] == "refused"
+
+
 def test_pin_is_told_what_to_remove_and_leaves_no_record(project: Project) -> None:
     project.inventory({"h100-01": good_host()})
     project.playbook(PIN)

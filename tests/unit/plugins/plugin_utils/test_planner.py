@@ -160,6 +160,56 @@ def test_refused(changes: dict[str, Any], variables: dict[str, Any], words: str)
     assert not plan["converged"]
 
 
+@pytest.mark.parametrize(("text", "warned"), [("#!/bin/sh\nexit 101\n", True), ("#!/bin/sh\n# site policy\nexit 101\n", False)], ids=["ours", "somebody's own"])
+def test_what_an_installation_that_was_cut_off_leaves_is_said(text: str, warned: bool) -> None:
+    plan = plan_for(facts_for(files={"/usr/sbin/policy-rc.d": text}))
+    assert any("/usr/sbin/policy-rc.d keeps packages from starting their services" in sentence for sentence in plan["warnings"]) is warned
+    assert plan["refusals"] == []
+
+
+BOOKWORM = ("debian", "12", "bookworm", "Debian GNU/Linux 12 (bookworm)")
+A100 = {"pci_id": "10de:20b2", "gpu_name": "NVIDIA A100-SXM4-80GB", "memory_mib_each": 81920, "nvswitches": 6}
+
+
+def bookworm_lock() -> dict[str, Any]:
+    """The lock of Debian 13 with the names and addresses of Debian 12."""
+    text = json.dumps(plans.lock()).replace("debian-13", "debian-12").replace("debian13", "debian12")
+    lock: dict[str, Any] = json.loads(text)
+    return lock
+
+
+def test_a_distribution_whose_engine_is_too_old_gets_docker_s_packages_and_repository() -> None:
+    plan = plan_for(facts_for(distribution=BOOKWORM), rackready_lock=bookworm_lock())
+    docker = plan["areas"]["docker"]
+    assert plan["refusals"] == []
+    assert docker["desired"]["source"] == "docker"
+    assert docker["desired"]["repository"]["path"] == "/etc/apt/sources.list.d/rackready-docker-ce.sources"
+    assert any("ships Docker 20.10.24, older than 26.1" in reason["rule"] for reason in docker["reasons"])
+    assert any(action.startswith("install docker-ce=") for action in docker["actions"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "variables", "remedy"),
+    [
+        ({"distribution": BOOKWORM, "docker": "20.10.24"}, {}, "remove docker.io, then run again."),
+        ({"docker": "26.1.5"}, {"docker_source": "docker"}, "remove docker.io or set docker_source: distribution, then run again."),
+    ],
+    ids=["the other source is too old", "the other source serves"],
+)
+def test_another_engine_is_never_replaced_and_the_remedy_names_only_what_can_work(changes: dict[str, Any], variables: dict[str, Any], remedy: str) -> None:
+    lock = bookworm_lock() if "distribution" in changes else plans.lock()
+    refusals = plan_for(facts_for(**changes), rackready_lock=lock, **variables)["refusals"]
+    assert [sentence for sentence in refusals if "docker.io is installed and Docker's own packages are planned" in sentence and sentence.endswith(remedy)]
+
+
+def test_an_a100_board_gets_a_fabric_manager_and_no_state_is_waited_for() -> None:
+    plan = plan_for(facts_for(distribution=BOOKWORM, **A100), rackready_lock=bookworm_lock(), gpu_expected={"model": "a100-sxm4-80gb", "count": 8})
+    fabric = plan["areas"]["nvidia_fabric"]
+    assert fabric["desired"]["required"]
+    assert not fabric["desired"]["gpus_completed"]
+    assert not any("Completed" in action for action in fabric["actions"])
+
+
 def test_without_a_lock_driver_toolkit_and_image_are_refused_with_the_remedy() -> None:
     refusals = plan_for(facts_for(), rackready_lock=None)["refusals"]
     assert len(refusals) == 3
@@ -800,6 +850,17 @@ def test_beside_a_running_job_only_free_space_changes(there: list[dict[str, Any]
     if not goes_on:
         assert "GPU 0000:1a:00.0 is in use by python3 train.py" in only(plan["refusals"])
         assert plan["drain"]
+
+
+@pytest.mark.parametrize("changed", [{"mig_layout": [{"gpus": [0], "instances": {"1g.10gb": 7}}]}, {"uvm": "not loaded"}])
+def test_a_job_in_a_container_is_named_by_the_containers_name(changed: dict[str, Any]) -> None:
+    holder = {**WORKLOAD, "unit": None, "container": "abc123def456"}
+    running = {"id": "abc123def456", "name": "train", "image": "pytorch", "devices": ["nvidia.com/gpu=0"]}
+    facts = facts_for(**CONVERGED, holders=(holder,), containers=(running,))
+    if "uvm" in changed:
+        facts["modules"]["nvidia_uvm"]["loaded"] = False
+    plan = plan_for(facts, **{name: value for name, value in changed.items() if name != "uvm"})
+    assert "in use by python3 train.py (pid 4711, container train (abc123def456))" in only(plan["refusals"])
 
 
 @pytest.mark.parametrize(("current", "pending"), [("enabled", "enabled"), ("disabled", "enabled"), ("enabled", "disabled")])

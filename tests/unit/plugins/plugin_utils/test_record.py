@@ -130,6 +130,46 @@ def test_check_mode_only_plans() -> None:
     assert outcome(facts(STAMP), plan(True, proved=True), run=CHECK_RUN) == "accepted"
 
 
+LONG = (
+    "Task failed: Failed to create temporary directory. In some cases, you may have been able to authenticate and did not have permissions on the target "
+    'directory. Consider changing the remote tmp path in ansible.cfg to a path rooted in "/tmp", for more error information use -vvv. Failed command was: '
+    '( umask 77 && mkdir -p "` echo /root/.ansible/tmp `"&& mkdir "` echo /root/.ansible/tmp/ansible-tmp-1 `" && echo ansible-tmp-1="` echo /x `" ), '
+    "exited with result 1"
+)
+NO_PYTHON: dict[str, Any] = {
+    "msg": "The module interpreter '/usr/bin/python3' was not found.",
+    "module_stderr": "/bin/sh: 1: /usr/bin/python3: not found\n",
+    "rc": 127,
+}
+
+
+@pytest.mark.parametrize(
+    ("last", "words"),
+    [
+        (
+            event("unreachable", FACTS, None, msg=LONG),
+            "Ansible cannot make its directory /root/.ansible/tmp on the host, so it can run nothing there: make room",
+        ),
+        (event("unreachable", FACTS, None, msg=f"{LONG}, stderr output: mkdir: Read-only file system\n"), "/root/.ansible/tmp on the host (mkdir: Read-only"),
+        (
+            event("unreachable", FACTS, None, msg="mkdir: cannot create directory '/root/.ansible/tmp/ansible-tmp-1': No space left on device\n"),
+            "Ansible cannot make its directory /root/.ansible/tmp/ansible-tmp-1 on the host (No space left on device), so it can run nothing there",
+        ),
+        (event("failed", FACTS, None, **NO_PYTHON), "There is no Python at /usr/bin/python3 on the host, so Ansible can run nothing there: install python3"),
+    ],
+)
+def test_a_host_that_ansible_reaches_and_cannot_use_is_refused_in_one_sentence(last: TaskEvent, words: str) -> None:
+    log = HostLog("h1", "site.yml", NOW, NOW)
+    log.add(last)
+    record = build_record(log, RUN)
+    assert record is not None
+    assert (record["outcome"], record["remedy"]) == ("refused", "Nothing was changed. Do what each sentence says, then: ansible-playbook site.yml -l h1")
+    assert words in record["reason"]
+    assert len(record["reason"]) < 350
+    log.add(CHANGE)
+    assert (build_record(log, RUN) or {})["outcome"] == "failed", "what was changed before is not nothing"
+
+
 def test_the_first_failure_is_the_reason() -> None:
     log = HostLog("h1", "site.yml", NOW, NOW)
     for one in (event("rescued", msg="harmless"), event("failed", msg="the cause"), event("failed", msg="in an always section")):

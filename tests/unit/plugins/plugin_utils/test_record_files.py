@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import stat
@@ -142,3 +143,25 @@ def test_problem_with(tmp_path: Path) -> None:
     link = tmp_path / "link"
     link.symlink_to(inventory)
     assert problem_with(link / "records", [inventory]) == f"it lies inside the inventory {inventory}"
+
+
+@pytest.mark.parametrize("full_at", [1, 2], ids=["at the record", "at latest.json"])
+def test_a_full_disk_leaves_the_last_record_whole_and_nothing_half_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, full_at: int) -> None:
+    write_record(tmp_path, "20261201T000000Z", {"host": "h1", "run": 1})
+    calls = 0
+
+    def full(_descriptor: int) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == full_at:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left on device"):
+        write_record(tmp_path, "20261201T000001Z", {"host": "h1", "run": 2})
+    assert json.loads((tmp_path / "h1" / "latest.json").read_text(encoding="utf-8"))["run"] == 1
+    assert not list((tmp_path / "h1").glob(".*"))
+    # The next run, with room again, is not in the way of what this one left.
+    monkeypatch.undo()
+    write_record(tmp_path, "20261201T000001Z", {"host": "h1", "run": 3})
+    assert json.loads((tmp_path / "h1" / "latest.json").read_text(encoding="utf-8"))["run"] == 3

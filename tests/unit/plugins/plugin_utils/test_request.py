@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from tests.unit import plans
 
 CATALOG = load()
+_LAYOUT = '"off" (in quotes, or YAML reads it as false) or a list of {gpus, instances}.'
 
 
 def mistakes(variables: dict[str, Any]) -> list[str]:
@@ -86,6 +87,8 @@ def test_other_peoples_variables_are_left_alone() -> None:
         ("pytorch_img_ref", "pytorch_image_ref"),
         ("nvidiadriver_version", "nvidia_driver_version"),
         ("smoketest_ulimits", "smoke_test_ulimits"),
+        ("GPU_EXPECTED", "gpu_expected"),
+        ("Mig_Layout", "mig_layout"),
     ],
 )
 def test_an_unknown_name_is_refused_with_the_near_one(name: str, near: str) -> None:
@@ -134,12 +137,54 @@ def test_an_unknown_name_that_is_near_nothing() -> None:
     ("variables", "sentence"),
     [
         ({"nvidia_driver_flavour": "opne"}, 'nvidia_driver_flavour is "opne", but must be one of open, proprietary.'),
-        ({"nvidia_driver_version": 580.65}, 'nvidia_driver_version is the number 580.65, but must be text: write it in quotes ("580.65").'),
+        (
+            {"nvidia_driver_version": 580.65},
+            'nvidia_driver_version is the number 580.65, but must be text: write it in quotes ("580.65"), or YAML takes away zeros at its end.',
+        ),
+        ({"gpu_stack_release": 2026}, 'gpu_stack_release is the number 2026, but must be text: write it in quotes ("2026").'),
+        (
+            {"nvidia_container_toolkit_version": 1.20},
+            'nvidia_container_toolkit_version is the number 1.2, but must be text: write it in quotes ("1.2"), or YAML takes away zeros at its end.',
+        ),
+        (
+            {"nvidia_container_toolkit_version": "1.20"},
+            'nvidia_container_toolkit_version is "1.20", but does not look like a toolkit version such as "1.20.0".',
+        ),
+        ({"nvidia_driver_branch": 580.0}, "nvidia_driver_branch is 580.0, but must be a whole number or text."),
+        ({"nvidia_driver_branch": None}, "nvidia_driver_branch is null, but must be a whole number or text."),
+        ({"nvidia_driver_branch": True}, "nvidia_driver_branch is true, but must be a whole number or text."),
+        ({"nvidia_driver_drain": None}, "nvidia_driver_drain is null, but must be true or false."),
+        ({"docker_source": True}, "docker_source is true, but must be one of docker, distribution."),
+        ({"gpu_stack_release": ""}, f'gpu_stack_release is "", but must be one of {", ".join(sorted(CATALOG.releases))}.'),
+        ({"pytorch_image_ref": ""}, 'pytorch_image_ref is "", but does not look like a full image reference such as nvcr.io/nvidia/pytorch:26.07-py3.'),
+        ({"rackready_records_dir": ""}, 'rackready_records_dir is "", but must not be empty.'),
+        ({"rackready_pin_for": []}, "rackready_pin_for is [], but must have at least one entry."),
+        ({"gpu_expected": ""}, 'gpu_expected is "", but must be a mapping.'),
+        ({"gpu_expected": {}}, "gpu_expected is {}, but must have model and count."),
+        ({"gpu_expected": {"model": "h100-sxm5-80gb", "count": -1}}, "gpu_expected.count is -1, but must be 1 or more."),
+        ({"gpu_expected": {"model": "h100-sxm5-80gb", "count": 10**30}}, f"gpu_expected.count is {10**30}, but must be 64 or less."),
+        ({"gpu_expected": {"model": "h100-sxm5-80gb", "count": "8"}}, 'gpu_expected.count is "8", but must be a whole number.'),
+        ({"gpu_expected": {"model": "h100-sxm5-80gb", "count": True}}, "gpu_expected.count is true, but must be a whole number."),
+        (
+            {"docker_daemon_options": {"data-root": ""}},
+            'docker_daemon_options.data-root is "", but must be an absolute path: the engine would not start with it.',
+        ),
+        ({"smoke_test_env": {"A=B": "x"}}, 'smoke_test_env is "A=B", but does not look like the name of a variable such as NCCL_DEBUG.'),
+        ({"smoke_test_env": {"A": None}}, "smoke_test_env.A is null, but must be text or a whole number or true or false."),
         ({"nvidia_driver_version": "580"}, 'nvidia_driver_version is "580", but does not look like a driver version such as "580.178.04".'),
         ({"nvidia_driver_branch": 58}, "nvidia_driver_branch is 58, but must be 100 or more."),
         ({"nvidia_driver_branch": "five"}, 'nvidia_driver_branch is "five", but does not look like a driver branch such as 580.'),
         ({"nvidia_driver_reboot_ok": "yes"}, 'nvidia_driver_reboot_ok is "yes", but must be true or false.'),
         ({"mig_layout": False}, 'mig_layout is false, but must be "off" (in quotes, or YAML reads it as false) or a list of {gpus, instances}.'),
+        ({"mig_layout": True}, f"mig_layout is true, but must be {_LAYOUT}"),
+        ({"mig_layout": None}, f"mig_layout is null, but must be {_LAYOUT}"),
+        ({"mig_layout": ""}, f'mig_layout is "", but must be {_LAYOUT}'),
+        ({"mig_layout": []}, f"mig_layout is [], but must be {_LAYOUT}"),
+        ({"mig_layout": [{"gpus": [], "instances": {"1g.10gb": 1}}]}, "mig_layout[0].gpus is [], but must have at least one entry."),
+        ({"mig_layout": [{"gpus": [-1], "instances": {"1g.10gb": 1}}]}, "mig_layout[0].gpus[0] is -1, but must be 0 or more."),
+        ({"mig_layout": [{"gpus": "all", "instances": {}}]}, "mig_layout[0].instances is {}, but must have at least one entry."),
+        ({"mig_layout": [{"gpus": "all", "instances": {"1g.10gb": 0}}]}, "mig_layout[0].instances.1g.10gb is 0, but must be 1 or more."),
+        ({"mig_layout": [{"gpus": "all", "instances": {"1g.10gb": "7"}}]}, 'mig_layout[0].instances.1g.10gb is "7", but must be a whole number.'),
         ({"mig_layout": [{"gpus": "all", "instances": {"1g.10gb": 9}}]}, "mig_layout[0].instances.1g.10gb is 9, but must be 7 or less."),
         (
             {"mig_layout": [{"gpus": "all", "instances": {"small": 1}}]},

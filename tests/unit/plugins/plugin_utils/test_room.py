@@ -51,6 +51,7 @@ def test_what_shares_a_file_system_is_added_up() -> None:
         ),
         ({"root": {"device": 2, "read_only": True}}, "The file system of / is read-only, so nothing can be written to it: look in dmesg"),
         ({"usr": {"device": 2, "read_only": True, "free_mib": 0}}, "The file system of /usr is read-only"),
+        ({"usr": {"device": 1, "read_only": True}}, "The file system of /usr is read-only"),
     ],
 )
 def test_one_file_system_that_cannot_take_it_is_one_sentence(disks: dict[str, dict[str, Any]], words: str) -> None:
