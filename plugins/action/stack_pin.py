@@ -35,12 +35,12 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         path = Path(arguments["path"]) if arguments["path"] else _place(task_vars)
         if needs.problems:
             raise AnsibleActionFail("\n".join(needs.problems))
-        options = {**needs.questions(catalog), "timeout": arguments["timeout"], "ca_path": arguments["ca_path"], "fail": True, "host": "controller"}
+        options = {**needs.questions(), "timeout": arguments["timeout"], "ca_path": arguments["ca_path"], "fail": True, "host": "controller"}
         answers = self._execute_module(module_name="rackready.gpu.stack_sources", module_args=options, task_vars=task_vars)
         if answers.get("failed"):
             result.update(failed=True, msg=answers.get("msg", "stack_sources failed"), problems=answers.get("problems", []))
             return result
-        content, problems = pin.lock(needs, catalog, answers, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
+        content, problems = pin.lock(needs, answers, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
         if problems:
             result.update(failed=True, msg="\n".join(problems), problems=problems)
             return result

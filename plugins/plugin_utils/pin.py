@@ -10,18 +10,21 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import yaml
-from ansible_collections.rackready.gpu.plugins.plugin_utils.catalog_loader import Catalog
+from ansible_collections.rackready.gpu.plugins.plugin_utils.catalog_loader import Catalog, Table
 from ansible_collections.rackready.gpu.plugins.plugin_utils.planning import (
+    INSTALLS_WITH,
     Repository,
     VersionRule,
     docker_shipped,
     driver_rule,
     full_reference,
+    in_branch,
     repository,
     split_reference,
     toolkit_version,
 )
 from ansible_collections.rackready.gpu.plugins.plugin_utils.request import Request
+from ansible_collections.rackready.gpu.plugins.plugin_utils.versions import branch
 
 HEADER = """\
 ---
@@ -35,6 +38,12 @@ class Need:
 
     repository: Repository
     rules: dict[str, set[VersionRule]] = field(default_factory=dict)
+    required: set[str] = field(default_factory=set)
+    """Packages without which a host cannot be; of the others (the other flavour's kernel modules, parts of fabrics) a plan that needs one refuses."""
+
+
+def _installable(catalog: Catalog) -> list[tuple[str, Table]]:
+    return [(name, entry) for name, entry in catalog.distributions.items() if entry["package_manager"] == INSTALLS_WITH]
 
 
 @dataclass
@@ -50,25 +59,37 @@ class Needs:
         distribution, _slash, architecture = cell.partition("/")
         known = catalog.distributions.get(distribution)
         if known is None or architecture not in known["architectures"]:
-            names = ", ".join(f"{name}/{arch}" for name, entry in catalog.distributions.items() for arch in entry["architectures"])
+            names = ", ".join(f"{name}/{arch}" for name, entry in _installable(catalog) for arch in entry["architectures"])
             self.problems.append(f"{host}: {cell} is not supported, so nothing can be locked for it: use one of {names}.")
             return
         release = catalog.releases[request.release]
         manager = known["package_manager"]
-        # Every flavour and fabric: which of them a host needs is known only once it stands in the rack.
-        drivers = catalog.drivers["packages"][manager]
+        if manager != INSTALLS_WITH:
+            self.problems.append(f"{host}: {known['name']} is installed with {manager}, which rackready cannot do yet: nothing is locked for {cell}.")
+            return
         rule = driver_rule(request, release)
-        wanted = {(drivers["repository"], name): rule for names in drivers["flavours"].values() for name in names}
-        for fabric in catalog.fabrics.values():
-            for name, entry in fabric["packages"].items():
-                if entry["repository"] is not None:
-                    wanted[entry["repository"], name] = rule if entry["version"] == "driver" else VersionRule()
+        wanted_branch = branch(rule.exact) if rule.exact is not None else str(rule.branch)
+        drivers = catalog.driver_cell(distribution, architecture, wanted_branch)
+        if drivers is None:
+            self.problems.append(f"{host}: the catalog has no driver packages of branch {wanted_branch} for {cell}: use another release or branch.")
+            return
+        # Every flavour and fabric: which of them a host needs is known only once it stands in the rack. But these it surely does.
+        flavour = request.driver_flavour or release["driver"].get("flavour") or "open"
+        required = {(drivers["repository"], name) for name in in_branch(drivers["flavours"].get(flavour, []), wanted_branch)}
+        wanted = {(drivers["repository"], name): rule for names in drivers["flavours"].values() for name in in_branch(names, wanted_branch)}
+        fabrics = catalog.fabric_cell(distribution, drivers["repository"], wanted_branch)
+        for part in sorted({part for fabric in catalog.fabrics.values() for part in fabric["parts"]} & set(fabrics["parts"] if fabrics else {})):
+            entry = fabrics["parts"][part] if fabrics else {}
+            if entry["version"] is not None:
+                wanted[drivers["repository"], entry["name"].format(branch=wanted_branch)] = rule if entry["version"] == "driver" else VersionRule()
         toolkit = toolkit_version(request, release)
         for name in catalog.toolkit["packages"][manager]:
             wanted[catalog.toolkit["repository"], name] = VersionRule(exact=toolkit)
+            required.add((catalog.toolkit["repository"], name))
         if request.docker_source == "docker" or docker_shipped(catalog, distribution, toolkit) is None:
             for name in catalog.docker["docker"]["packages"][manager]:
                 wanted[catalog.docker["docker"]["repository"], name] = VersionRule()
+                required.add((catalog.docker["docker"]["repository"], name))
         for (name, package), package_rule in wanted.items():
             place = repository(catalog, request, name, distribution, architecture)
             if place is None:
@@ -80,19 +101,21 @@ class Needs:
                     f"{host}: {name} is at {place.url} here and at {need.repository.url} for another host: set one rackready_mirror for the fleet."
                 )
             need.rules.setdefault(package, set()).add(package_rule)
+            if (name, package) in required:
+                need.required.add(package)
         reference = full_reference(request.image_ref or str(release["image"]))
         taken = split_reference(reference)
         mirror = request.mirror_images.get(taken.registry, taken.registry)
         suffix = reference[len(taken.name) :]
         self.images[reference] = f"{mirror}/{taken.repository}{suffix}"
 
-    def questions(self, catalog: Catalog) -> dict[str, Any]:
+    def questions(self) -> dict[str, Any]:
         """Options for stack_sources. No version is demanded here: which one fits is decided from the answer."""
         return {
             "repositories": [
                 {
-                    **need.repository.question(dict.fromkeys(name for name in sorted(need.rules) if not _optional(catalog, name))),
-                    "optional": [name for name in sorted(need.rules) if _optional(catalog, name)],
+                    **need.repository.question(dict.fromkeys(sorted(need.required))),
+                    "optional": sorted(need.rules.keys() - need.required),
                     "name": key,
                     "key_url": need.repository.key_url,
                     "fingerprint": need.repository.fingerprint,
@@ -103,7 +126,7 @@ class Needs:
         }
 
 
-def lock(needs: Needs, catalog: Catalog, answers: Mapping[str, Any], written_at: str) -> tuple[dict[str, Any], list[str]]:
+def lock(needs: Needs, answers: Mapping[str, Any], written_at: str) -> tuple[dict[str, Any], list[str]]:
     """The lock, and problems: rules that no version fits. Raises nothing; a lock with problems must not be written."""
     problems: list[str] = []
     repositories: dict[str, Any] = {}
@@ -116,7 +139,7 @@ def lock(needs: Needs, catalog: Catalog, answers: Mapping[str, Any], written_at:
             if versions:
                 packages[package] = versions
             for rule in missing:
-                if _optional(catalog, package):
+                if package not in need.required:
                     continue
                 has = answer["packages"].get(package) or []
                 known = f"its newest is {has[-1]}" if has else "it has none"
@@ -141,15 +164,6 @@ def _choose(rules: Iterable[VersionRule], versions: list[str]) -> tuple[list[str
         else:
             chosen.append(newest)
     return [version for version in versions if version in chosen], missing
-
-
-def _optional(catalog: Catalog, package: str) -> bool:
-    """Packages that not every host needs: the other flavour's kernel modules, parts of fabrics. A plan that needs one which is not locked refuses."""
-    drivers = catalog.drivers["packages"].values()
-    common = {name for table in drivers for name in table["flavours"]["open"]}
-    flavours = {name for table in drivers for names in table["flavours"].values() for name in names}
-    fabrics = {name for fabric in catalog.fabrics.values() for name in fabric["packages"]}
-    return package in (flavours - common) | fabrics
 
 
 def same(old: Mapping[str, Any] | None, new: Mapping[str, Any]) -> bool:

@@ -21,7 +21,7 @@ from ansible_collections.rackready.gpu.plugins.plugin_utils.areas import (
     smoke_test,
 )
 from ansible_collections.rackready.gpu.plugins.plugin_utils.catalog_loader import Catalog
-from ansible_collections.rackready.gpu.plugins.plugin_utils.planning import PIN_REMEDY, AreaPlan, Context, Facts, refusal
+from ansible_collections.rackready.gpu.plugins.plugin_utils.planning import INSTALLS_WITH, PIN_REMEDY, AreaPlan, Context, Facts, refusal
 from ansible_collections.rackready.gpu.plugins.plugin_utils.request import Request
 
 SCHEMA = 1
@@ -48,7 +48,7 @@ def make_plan(host: str, facts: Facts, request: Request, catalog: Catalog) -> di
     refusals, warnings = _host(context)
     planned = {} if refusals else {name: plan(context) for name, plan in AREAS.items()}
     if not refusals:
-        refusals = _machine(context, planned)
+        refusals = _machine(context, planned) if context.installable else [_not_installable(context)]
     for area in planned.values():
         refusals += area.refusals
         warnings += area.warnings
@@ -81,9 +81,13 @@ def _host(context: Context) -> tuple[list[str], list[str]]:
     """Refusals that leave nothing to plan (wrong distribution, wrong GPUs), and warnings about the machine."""
     refusals: list[str] = []
     facts, catalog = context.facts, context.catalog
+    for entry in catalog.unsupported.values():
+        if facts["kernel"]["release"].endswith(entry["kernel_suffix"]):
+            what = f"This is a {entry['name']} (kernel {facts['kernel']['release']})"
+            return [refusal(what, entry["why"], "take it out of the inventory")], []
     known = catalog.distributions.get(context.distribution)
     if known is None:
-        names = ", ".join(entry["name"] for entry in catalog.distributions.values())
+        names = ", ".join(entry["name"] for entry in catalog.distributions.values() if entry["package_manager"] == INSTALLS_WITH)
         refusals.append(
             refusal(
                 f"{facts['distribution']['name']} ({context.distribution}) is not a supported distribution",
@@ -108,6 +112,15 @@ def _host(context: Context) -> tuple[list[str], list[str]]:
     if context.gpus and context.request.expected is None:
         warnings.append(f"gpu_expected is not set, so nobody notices a missing card: write what was bought ({len(context.gpus)} GPUs are on the bus).")
     return refusals, warnings
+
+
+def _not_installable(context: Context) -> str:
+    """The catalog knows the packages of more distributions than the roles can install on."""
+    return refusal(
+        f"{context.known_distribution['name']} is installed with {context.manager}, whose packages the catalog knows",
+        f"this version of rackready cannot provision it yet, as it installs with {INSTALLS_WITH} only",
+        f"use a distribution with {INSTALLS_WITH}; what would be installed is in the plan",
+    )
 
 
 def _gpus(context: Context) -> list[str]:

@@ -8,7 +8,7 @@ Everything here is pure: no I/O, no clock, no host. The same inputs give the sam
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -22,6 +22,9 @@ from ansible_collections.rackready.gpu.plugins.plugin_utils.versions import at_l
 Facts = Mapping[str, Any]
 
 UNKNOWN = "unknown"
+INSTALLS_WITH = "apt"
+"""The package manager that the roles can work with; of hosts with another one only the names of packages are planned."""
+PLATFORMS = {"x86_64": "linux/amd64", "aarch64": "linux/arm64"}
 PIN_REMEDY = "run playbooks/pin.yml"
 
 
@@ -153,9 +156,29 @@ class Context:
     def architecture(self) -> str:
         return str(self.facts["architecture"])
 
+    @property
+    def known_distribution(self) -> Table:
+        found: Table = self.catalog.distributions[self.distribution]
+        return found
+
     @cached_property
     def manager(self) -> str:
-        return str(self.catalog.distributions[self.distribution]["package_manager"])
+        return str(self.known_distribution["package_manager"])
+
+    @cached_property
+    def installable(self) -> bool:
+        """Whether the roles can install packages on this host."""
+        return self.manager == INSTALLS_WITH
+
+    @property
+    def where(self) -> str:
+        """Distribution and architecture in words."""
+        return f"{self.known_distribution['name']} on {self.architecture}"
+
+    @property
+    def platform(self) -> str:
+        """What registries call the architecture."""
+        return PLATFORMS.get(self.architecture, f"linux/{self.architecture}")
 
     @property
     def release(self) -> Table:
@@ -190,24 +213,40 @@ class Context:
         return driver_rule(self.request, self.release)
 
     @cached_property
+    def driver_branch(self) -> str:
+        """The branch that is wanted, by number."""
+        rule = self.driver_rule
+        return branch(rule.exact) if rule.exact is not None else str(rule.branch)
+
+    @cached_property
+    def driver_cell(self) -> Table | None:
+        """Where that branch is packaged for this distribution and architecture; None: the facts do not say."""
+        return self.catalog.driver_cell(self.distribution, self.architecture, self.driver_branch)
+
+    @cached_property
     def driver_version(self) -> str | None:
         """The driver's exact version, or None when the lock has none that fits."""
-        packages = self.catalog.drivers["packages"][self.manager]
-        locked = self.locked_repository(packages["repository"])
+        cell = self.driver_cell
+        if cell is None or not self.installable or not self.driver_packages:
+            return None
+        locked = self.locked_repository(cell["repository"])
         return None if locked is None else self.driver_rule.choose(locked["packages"].get(self.driver_packages[0], []), deb_version.upstream)
 
     @cached_property
+    def flavours(self) -> tuple[str, ...]:
+        """The flavours that every known GPU of the host can take, the preferred one first."""
+        return flavours_of(self.catalog, {gpu.slug for gpu in self.gpus})
+
+    @cached_property
     def driver_flavour(self) -> str:
-        """The flavour asked for, else the one that every GPU of the host can take, the preferred one first."""
-        if self.request.driver_flavour is not None:
-            return self.request.driver_flavour
-        allowed = [architecture["flavours"] for gpu in self.gpus if (architecture := self.architecture_of(gpu)) is not None]
-        common = [flavour for flavour in ("open", "proprietary") if all(flavour in flavours for flavours in allowed)]
-        return common[0] if common else "open"
+        """The flavour that the inventory asks for, else the release's, else the preferred one of those that fit."""
+        asked = self.request.driver_flavour or self.release["driver"].get("flavour")
+        return str(asked) if asked is not None else self.flavours[0] if self.flavours else "open"
 
     @cached_property
     def driver_packages(self) -> tuple[str, ...]:
-        return tuple(self.catalog.drivers["packages"][self.manager]["flavours"][self.driver_flavour])
+        """The packages of the flavour; none where the facts give none."""
+        return in_branch(self.driver_cell["flavours"].get(self.driver_flavour, []), self.driver_branch) if self.driver_cell is not None else ()
 
     @cached_property
     def toolkit_version(self) -> str:
@@ -220,10 +259,25 @@ class Context:
 
     @cached_property
     def fabric_kind(self) -> str | None:
-        """nvswitch, nvlink5 or None, from the hardware alone."""
-        if self.facts["nvlink5_management"] or any(gpu.entry is not None and gpu.entry["fabric"] == "nvlink5" for gpu in self.gpus):
-            return "nvlink5"
-        return "nvswitch" if self.facts["nvswitches"] else None
+        """imex, nvlink5, nvswitch or None: from the model of the GPUs and from NVSwitches on the bus, never from InfiniBand devices."""
+        kinds = {gpu.entry["fabric"] for gpu in self.gpus if gpu.entry is not None}
+        return next((kind for kind in ("imex", "nvlink5") if kind in kinds), "nvswitch" if self.facts["nvswitches"] else None)
+
+    @cached_property
+    def fabric_cell(self) -> Table | None:
+        """Where the fabric's packages are that go with the driver; None: the facts do not say."""
+        cell = self.driver_cell
+        return self.catalog.fabric_cell(self.distribution, cell["repository"], self.driver_branch) if cell is not None else None
+
+    @cached_property
+    def fabric_parts(self) -> Mapping[str, Mapping[str, Table]]:
+        """Each kind of fabric with its packages by name; a kind that is not packaged whole is left out."""
+        known = self.fabric_cell["parts"] if self.fabric_cell is not None else {}
+        return {
+            kind: {known[part]["name"].format(branch=self.driver_branch): known[part] for part in fabric["parts"]}
+            for kind, fabric in self.catalog.fabrics.items()
+            if all(part in known for part in fabric["parts"])
+        }
 
     @cached_property
     def image(self) -> str:
@@ -247,6 +301,17 @@ class Context:
     def unit(self, name: str) -> Mapping[str, str]:
         found: Mapping[str, str] = self.facts["units"].get(name) or {"load": "not-found", "active": "inactive", "enabled": "not-found"}
         return found
+
+
+def in_branch(names: Sequence[str], branch: str) -> tuple[str, ...]:
+    """Names of packages, the branch written into those that carry it."""
+    return tuple(name.format(branch=branch) for name in names)
+
+
+def flavours_of(catalog: Catalog, slugs: Iterable[str | None]) -> tuple[str, ...]:
+    """The flavours that all of these GPUs can take, the preferred one first; one that the catalog does not know takes any."""
+    allowed = [catalog.drivers["architectures"][catalog.gpus[slug]["architecture"]]["flavours"] for slug in slugs if slug is not None]
+    return tuple(flavour for flavour in ("open", "proprietary") if all(flavour in flavours for flavours in allowed))
 
 
 @dataclass(frozen=True)
@@ -287,7 +352,7 @@ def driver_rule(request: Request, release: Table) -> VersionRule:
         return VersionRule(exact=request.driver_version)
     if request.driver_branch is not None and request.driver_branch != release["driver"]["branch"]:
         return VersionRule(branch=request.driver_branch)
-    return VersionRule(branch=str(release["driver"]["branch"]), at_least=str(release["driver"]["at_least"]))
+    return VersionRule(branch=str(release["driver"]["branch"]), at_least=release["driver"]["at_least"])
 
 
 def toolkit_version(request: Request, release: Table) -> str:
@@ -350,11 +415,11 @@ class Repository:
 def repository(catalog: Catalog, request: Request, name: str, distribution: str, architecture: str) -> Repository | None:
     """A repository for a distribution and architecture, with the request's mirror applied."""
     origin = catalog.origin(name, distribution, architecture)
-    if origin is None:
+    if origin is None or "path" not in origin:  # one that another package manager reads has no path
         return None
     mirror = request.mirror_packages.get(name)
     base = (mirror or str(catalog.repositories[name]["base"])).rstrip("/")
-    deb_architecture = catalog.distributions[distribution]["architectures"].get(architecture, architecture)
+    deb_architecture = catalog.distributions[distribution]["architectures"][architecture]
     return Repository(
         name=name,
         url=f"{base}/{origin['path']}/",
@@ -451,6 +516,18 @@ def packages_state(context: Context, packages: Mapping[str, str | None]) -> tupl
     actual = {name: context.installed(name) for name in packages}
     target = {name: actual[name] if version is None and actual[name] is not None else version or "any" for name, version in packages.items()}
     return target, actual
+
+
+def names_only(packages: Sequence[str], desired: Mapping[str, Any], reasons: list[Reason], warnings: list[str]) -> AreaPlan:
+    """An area on a host whose package manager the roles cannot work with: what it would be, and nobody looks whether it is."""
+    return AreaPlan(
+        desired={**desired, "install": list(packages)},
+        target={"packages": dict.fromkeys(packages, "any")},
+        actual=UNKNOWN,
+        reasons=reasons,
+        warnings=warnings,
+        actions=[f"install {' '.join(packages)}"],
+    )
 
 
 def file_actions(context: Context, specs: Sequence[FileSpec]) -> list[str]:

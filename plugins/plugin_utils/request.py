@@ -11,6 +11,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -277,8 +278,15 @@ def _unknown_things(asked: Mapping[str, Any], catalog: Catalog) -> Iterator[str]
     if release is not None and release not in catalog.releases:
         yield f"gpu_stack_release is {json.dumps(release)}, but must be one of {', '.join(sorted(catalog.releases))}."
     model = (asked.get("gpu_expected") or {}).get("model")
-    if model is not None and model not in catalog.gpus:
-        yield f"gpu_expected.model is {json.dumps(model)}, but must be one of {', '.join(sorted(catalog.gpus))}{_near(model, list(catalog.gpus))}"
+    words = set(re.split(r"[^a-z0-9]+", (model or "").lower()))
+    strange = next((entry for entry in catalog.unsupported.values() if words & set(entry["words"])), None)
+    if strange is not None:
+        yield f"gpu_expected.model is {json.dumps(model)}, and {strange['name']} is not supported: {strange['why']}."
+    elif model is not None and model not in catalog.gpus:
+        # Of so many names those that begin alike help, and only without any all of them.
+        alike = [slug for slug in catalog.gpus if slug.startswith(f"{model}-")] or difflib.get_close_matches(model, list(catalog.gpus), n=5, cutoff=0.75)
+        allowed = f"; did you mean {' or '.join(alike)}?" if alike else f", but must be one of {', '.join(sorted(catalog.gpus))}."
+        yield f"gpu_expected.model is {json.dumps(model)}, which the catalog does not have{allowed}"
     root = (asked.get("docker_daemon_options") or {}).get("data-root", "/")
     if not (isinstance(root, str) and root.startswith("/")):
         yield f"docker_daemon_options.data-root is {json.dumps(root)}, but must be an absolute path: the engine would not start with it."

@@ -5,6 +5,7 @@
 
 plan_for(facts_for())                               the plan of a bare host
 plan_for(facts, mig_layout=[...])                   with other variables
+plan_for(facts, rackready_lock=lock_for("debian-12/x86_64"))   on another distribution
 apply_plan(facts, plan)                             the facts that the roles would leave behind
 """
 
@@ -15,8 +16,10 @@ import hashlib
 import json
 from typing import Any
 
+from ansible_collections.rackready.gpu.plugins.plugin_utils import pin
 from ansible_collections.rackready.gpu.plugins.plugin_utils.catalog_loader import load
 from ansible_collections.rackready.gpu.plugins.plugin_utils.planner import make_plan
+from ansible_collections.rackready.gpu.plugins.plugin_utils.planning import VersionRule
 from ansible_collections.rackready.gpu.plugins.plugin_utils.request import Request, parse
 
 Facts = dict[str, Any]
@@ -55,6 +58,42 @@ def lock(drivers: tuple[str, ...] = ("580.178.04",), toolkits: tuple[str, ...] =
 
 def _repository(url: str, packages: dict[str, list[str]]) -> dict[str, Any]:
     return {"url": url, "key": KEY, "key_sha256": hashlib.sha256(KEY.encode()).hexdigest(), "packages": packages}
+
+
+def lock_for(cell: str, **variables: Any) -> dict[str, Any]:
+    """What pin.yml would write for one host with these variables, if every repository had exactly what is asked of it."""
+    needs = pin.Needs()
+    needs.add("host", parse(variables, load()), load(), cell)
+    assert needs.problems == []
+    asked = needs.questions()
+    rules = {name: need.rules for name, need in needs.repositories.items()}
+    answers = {
+        "repositories": [
+            {
+                **_repository(entry["url"], {name: [_version(next(iter(found)))] for name, found in rules[entry["name"]].items()}),
+                "name": entry["name"],
+            }
+            for entry in asked["repositories"]
+        ],
+        "images": [
+            {
+                "ref": entry["ref"],
+                "index": INDEX,
+                "platforms": {platform: {"digest": "sha256:" + "2e" * 32, "size_bytes": 9_000_000_000} for platform in ("linux/amd64", "linux/arm64")},
+            }
+            for entry in asked["images"]
+        ],
+    }
+    content, problems = pin.lock(needs, answers, "2026-12-01T04:00:00Z")
+    assert problems == []
+    return content
+
+
+def _version(rule: VersionRule) -> str:
+    """A version that the rule allows; a package that any version will do for gets one that looks like Docker's."""
+    if rule.exact or rule.at_least or rule.branch:
+        return f"{rule.exact or rule.at_least or f'{rule.branch}.100.01'}-1"
+    return "5:29.2.1-1"
 
 
 def request_for(**variables: Any) -> Request:

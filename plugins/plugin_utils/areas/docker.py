@@ -20,11 +20,13 @@ from ansible_collections.rackready.gpu.plugins.plugin_utils.planning import (
     file_actions,
     files_state,
     install_names,
+    names_only,
     package_actions,
     packages_state,
     refusal,
     unit_actions,
     units_state,
+    unverified,
 )
 from ansible_collections.rackready.gpu.plugins.plugin_utils.variables import plain
 from ansible_collections.rackready.gpu.plugins.plugin_utils.versions import at_least
@@ -45,6 +47,8 @@ def plan(context: Context) -> AreaPlan:
             ]
         )
     source, reason = _source(context)
+    if not context.installable:
+        return _names_only(context, reason)
     packages, specs, questions, refusals = _packages(context, source)
     refusals += _other_engine(context, source)
     existing, problem = _existing(context)
@@ -120,6 +124,16 @@ def plan(context: Context) -> AreaPlan:
             f"Docker started before {DAEMON_JSON} was last written: what was changed there may not be in force until docker.service is restarted."
         )
     return area
+
+
+def _names_only(context: Context, reason: Reason) -> AreaPlan:
+    entry = context.catalog.docker["docker"]
+    origin = context.catalog.origin(entry["repository"], context.distribution, context.architecture)
+    if origin is None:
+        return AreaPlan()  # what the host is refused for is said once, for all packages
+    warnings = unverified(f"That Docker serves {context.where}", {"source": entry["source"], **origin})
+    remove = list(entry["conflicts"][context.manager])
+    return names_only(entry["packages"][context.manager], {"source": "docker", "remove": remove, "minimum_version": context.docker_minimum}, [reason], warnings)
 
 
 def _engine(docker: Mapping[str, Any]) -> str | None:

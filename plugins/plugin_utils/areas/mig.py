@@ -50,8 +50,8 @@ def plan(context: Context) -> AreaPlan:
             if reset:
                 _cannot_reset(gpu, entry["mode"], area)
     area.refusals += _together(impossible)
-    for name in {str(gpu.entry["mig"]) for gpu in context.gpus if gpu.entry is not None and gpu.entry["mig"] and wanted[gpu.pci_bus_id]}:
-        area.warnings += unverified(f"Where MIG instances of {name} may begin", context.catalog.mig[name]["placement"])
+    for name in sorted({str(gpu.entry["mig"]) for gpu in context.gpus if gpu.entry is not None and gpu.entry["mig"] and wanted[gpu.pci_bus_id]}):
+        area.warnings += _unsure(name, context.catalog.mig[name])
     area.desired = {"gpus": desired, "resets": resets}
     area.target = {"gpus": target}
     # Only the driver can tell the mode: before it is there nothing is known of cards that could have MIG on.
@@ -61,6 +61,11 @@ def plan(context: Context) -> AreaPlan:
         if not any(wanted.values()):
             area.actions = ["switch MIG off where the driver finds it on"]
     return area
+
+
+def _unsure(name: str, table: Mapping[str, Any]) -> list[str]:
+    warnings = unverified(f"Where MIG instances of {name} may begin", table["placement"] or {})
+    return warnings if table["min_driver"] is not None else [*warnings, f"From which driver on {name} can be split is not known."]
 
 
 def _uuids(context: Context) -> list[str]:
@@ -141,15 +146,10 @@ def _card_plan(context: Context, gpu: Gpu, profiles: list[str]) -> tuple[dict[st
             f"{gpu.name} at {gpu.pci_bus_id} has no MIG that is known", "mig_layout cannot be applied to it", "leave that GPU out of mig_layout"
         )
     table = context.catalog.mig[name]
+    problem = _not_on(context, gpu, table, profiles)
+    if problem is not None:
+        return None, problem
     card = card_from_table(table)
-    foreign = sorted(set(profiles) - set(card.profiles))
-    if foreign:
-        return None, refusal(
-            f"{gpu.name} at {gpu.pci_bus_id} has no MIG profile {', '.join(foreign)}", "the layout does not exist on it", f"use {', '.join(card.profiles)}"
-        )
-    version = context.driver_version
-    if version is not None and not at_least(version, table["min_driver"]):
-        return None, refusal(f"MIG on {gpu.name} needs driver {table['min_driver']}", f"driver {version} cannot do it", "use a newer driver")
     placed = _place(gpu, card, profiles)
     if placed is None:
         counts = ", ".join(f"{count} x {profile}" for profile, count in Counter(profiles).items())
@@ -159,6 +159,21 @@ def _card_plan(context: Context, gpu: Gpu, profiles: list[str]) -> tuple[dict[st
         )
     instances = [{"profile": instance.profile, "start": instance.start} for instance in placed]
     return {"pci_bus_id": gpu.pci_bus_id, "mode": "enabled", "instances": instances}, None
+
+
+def _not_on(context: Context, gpu: Gpu, table: Mapping[str, Any], profiles: list[str]) -> str | None:
+    """The refusal of profiles that this kind of card, or the driver, does not have."""
+    if table["placement"] is None:
+        remedy = f"leave {gpu.pci_bus_id} out of mig_layout"
+        return refusal(f"Where MIG instances of {gpu.name} at {gpu.pci_bus_id} may begin is not known", "no layout can be placed on it", remedy)
+    foreign = sorted(set(profiles) - set(table["profiles"]))
+    if foreign:
+        what = f"{gpu.name} at {gpu.pci_bus_id} has no MIG profile {', '.join(foreign)}"
+        return refusal(what, "the layout does not exist on it", f"use {', '.join(table['profiles'])}")
+    version, floor = context.driver_version, table.get("min_driver_of", {}).get(gpu.slug) or table["min_driver"]
+    if version is not None and floor is not None and not at_least(version, floor):
+        return refusal(f"MIG on {gpu.name} needs driver {floor}", f"driver {version} cannot do it", "use a newer driver")
+    return None
 
 
 def _needs_reset(context: Context, gpu: Gpu, mode: str) -> bool:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 from ansible_collections.rackready.gpu.plugins.plugin_utils.planning import (
@@ -17,6 +18,7 @@ from ansible_collections.rackready.gpu.plugins.plugin_utils.planning import (
     file_actions,
     files_state,
     install_names,
+    names_only,
     package_actions,
     packages_state,
     refusal,
@@ -36,6 +38,10 @@ def plan(context: Context) -> AreaPlan:
     repository, locked = context.repository(table["repository"]), context.locked_repository(table["repository"])
     refusals = _bad(context)
     where = f"{context.distribution} on {context.architecture}"
+    if not context.installable:
+        names = table["packages"].get(context.manager, [])
+        named = names_only(names, {"version": version}, [_reason(context)], []) if names else AreaPlan()
+        return replace(named, refusals=refusals)
     if repository is None:
         return AreaPlan(
             refusals=[

@@ -7,20 +7,26 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any
 
 from ansible_collections.rackready.gpu.plugins.module_utils import deb_version
+from ansible_collections.rackready.gpu.plugins.plugin_utils.catalog_loader import Table
 from ansible_collections.rackready.gpu.plugins.plugin_utils.planning import (
     PIN_REMEDY,
     AreaPlan,
     Context,
     FileSpec,
+    Gpu,
     Reason,
     VersionRule,
     file_actions,
     files_state,
+    flavours_of,
+    in_branch,
     install_names,
+    names_only,
     package_actions,
     packages_state,
     refusal,
@@ -29,6 +35,7 @@ from ansible_collections.rackready.gpu.plugins.plugin_utils.planning import (
     unverified,
     who,
 )
+from ansible_collections.rackready.gpu.plugins.plugin_utils.releases import ended, instead, not_listed
 from ansible_collections.rackready.gpu.plugins.plugin_utils.versions import at_least, branch
 
 NOUVEAU = FileSpec(
@@ -39,33 +46,32 @@ NOUVEAU = FileSpec(
 
 def plan(context: Context) -> AreaPlan:
     """The driver that the release or the inventory names, exactly, and loaded."""
-    version = context.driver_version
-    table = context.catalog.drivers["packages"][context.manager]
-    repository = context.repository(table["repository"])
-    locked = context.locked_repository(table["repository"])
-    refusals = fits(context, version)
-    if repository is None:
-        where = f"{context.distribution} on {context.architecture}"
-        return AreaPlan(
-            refusals=[
-                refusal(f"The repository {table['repository']} has nothing known for {where}", "no driver can be planned", "use a supported distribution"),
-                *refusals,
-            ]
-        )
-    if locked is None or version is None:
-        return AreaPlan(refusals=[_unlocked(context, locked), *refusals])
+    cell, version = context.driver_cell, context.driver_version
+    refusals, warnings = fits(context, version), _branch_warnings(context)
+    if cell is None:
+        return AreaPlan(refusals=[_no_cell(context), *refusals], warnings=warnings)
+    if not context.driver_packages:
+        return AreaPlan(refusals=[_no_flavour(context), *refusals], warnings=warnings)
+    warnings += unverified(f"The list of driver packages for {context.manager}", cell)
+    origin = context.catalog.origin(cell["repository"], context.distribution, context.architecture)
+    warnings += unverified(f"The key of {cell['repository']} for {context.where}", {**context.catalog.repositories[cell["repository"]], **(origin or {})})
+    if not context.installable:
+        return replace(_names_only(context, cell, warnings), refusals=refusals)
+    repository, locked = context.repository(cell["repository"]), context.locked_repository(cell["repository"])
+    if repository is None or locked is None or version is None:
+        return AreaPlan(refusals=[_unlocked(context, cell, locked), *refusals], warnings=warnings)
     rule = VersionRule(exact=version)
     packages = {name: rule.newest_package(locked["packages"].get(name, [])) for name in context.driver_packages}
     for name in [name for name, found in packages.items() if found is None]:
         refusals.append(refusal(f"The lock has no {name} {version}", "the driver's packages would not match each other", PIN_REMEDY))
     if refusals:
-        return AreaPlan(refusals=refusals)
+        return AreaPlan(refusals=refusals, warnings=warnings)
 
     distribution = context.catalog.distributions[context.distribution]
     missing_headers = [] if context.facts["kernel"]["headers"] else [distribution["headers"].format(kernel=context.facts["kernel"]["release"])]
     modules, units = list(context.catalog.drivers["modules"]), list(context.catalog.drivers["units"])
     sources = repository.sources_file(locked["key"])
-    pin = _pin(table["pin_globs"], version)
+    pin = _pin(cell["pin"], version)
     load = FileSpec(
         "/etc/modules-load.d/rackready-nvidia.conf", "# Managed by rackready (role nvidia_driver).\n" + "".join(f"{module}\n" for module in modules)
     )
@@ -114,7 +120,7 @@ def plan(context: Context) -> AreaPlan:
             "units": units_state(context, units),
         },
         reasons=_reasons(context, version),
-        warnings=[*unverified(f"The list of driver packages for {context.manager}", table)],
+        warnings=warnings,
         packages=packages,
         files=files,
         repositories=[repository.question(packages)],
@@ -131,6 +137,7 @@ def plan(context: Context) -> AreaPlan:
     ]
     if context.facts["kernel"]["secure_boot"] == "enabled":
         area.warnings.append("Secure Boot is on: the kernel loads the driver only after its signing key was enrolled at the console (mokutil).")
+        area.warnings += _signed(context)
     if module["loaded"]:
         _loaded_module(context, area, version)
         area.refusals += _upgraded_under_module(context, version, ours)
@@ -144,8 +151,8 @@ def _driver_packages_there(context: Context) -> dict[str, str]:
 
     The pins' names also match packages with versions of their own (the container toolkit, Debian's helpers); a driver's version has a branch of three digits.
     """
-    globs = [glob for glob in context.catalog.drivers["packages"][context.manager]["pin_globs"] if not glob.startswith("src:")]
-    fabric = {name for fabric in context.catalog.fabrics.values() for name in fabric["packages"]}
+    globs = [glob for glob in context.driver_cell["pin"]["globs"] if not glob.startswith("src:")] if context.driver_cell is not None else []
+    fabric = {name for parts in context.fabric_parts.values() for name in parts}
     found = {name: deb_version.upstream(entry["version"]) for name, entry in context.facts["packages"]["installed"].items()}
     return {
         name: version
@@ -159,10 +166,11 @@ def _other_packages(context: Context, version: str, there: Mapping[str, str]) ->
 
     What has the version of the installed driver package moves together with it, as its packages name each other with their exact version.
     """
-    flavours = context.catalog.drivers["packages"][context.manager]["flavours"]
+    flavours = context.driver_cell["flavours"] if context.driver_cell is not None else {}
     ours = context.driver_packages
     base = context.installed(ours[0])
-    flavour = [name for names in flavours.values() for name in names if name not in ours and context.installed(name) is not None]
+    others = (name for names in flavours.values() for name in in_branch(names, context.driver_branch))
+    flavour = [name for name in others if name not in ours and context.installed(name) is not None]
     moving = {version, deb_version.upstream(base)} if base is not None else {version}
     strays = sorted(name for name, found in there.items() if name not in (*ours, *flavour) and found not in moving)
     if not flavour and (not strays or base is not None):
@@ -197,12 +205,13 @@ def _broken_library(context: Context, area: AreaPlan, version: str) -> list[str]
     found = context.facts["library_version"]
     if area.target["packages"] != _actual(area)["packages"] or found == version:
         return []
+    libraries = " ".join(in_branch(context.driver_cell["libraries"], context.driver_branch)) if context.driver_cell is not None else ""
     state = f"the libraries that programs find are {found}" if found else "libcuda and libnvidia-ml are not found"
     return [
         refusal(
             f"The driver's packages are {version} and {state}",
             "no program could use a GPU",
-            "run apt-get install --reinstall libcuda1 libnvidia-ml1 and ldconfig; if ldconfig -p still shows another version, remove its files; then run again",
+            f"run apt-get install --reinstall {libraries} and ldconfig; if ldconfig -p still shows another version, remove its files; then run again",
         )
     ]
 
@@ -258,91 +267,171 @@ def _loaded_words(context: Context, name: str) -> str:
     return _module_words(module["version"] or main["version"], module["flavour"] if name == "nvidia" else None)
 
 
-def _pin(globs: list[str], version: str) -> FileSpec:
-    """Everything built from the driver's sources stays at its version; above 1000 apt also goes back to it."""
+def _pin(pin: Table, version: str) -> FileSpec:
+    """Everything built from the driver's sources stays at its version; above 1000 apt also goes back to it.
+
+    The first record that names a version counts, so what must never be taken comes first.
+    """
+    globs = " ".join(pin["globs"])
+    never = f"Package: {globs}\nPin: release {pin['never_from']}\nPin-Priority: -1\n\n" if "never_from" in pin else ""
     return FileSpec(
         "/etc/apt/preferences.d/rackready-nvidia.pref",
-        f"Explanation: managed by rackready (role nvidia_driver)\nPackage: {' '.join(globs)}\nPin: version {version}-*\nPin-Priority: 1001\n",
+        f"Explanation: managed by rackready (role nvidia_driver)\n{never}Package: {globs}\nPin: version {version}-*\nPin-Priority: 1001\n",
     )
 
 
-def _unlocked(context: Context, locked: Mapping[str, Any] | None) -> str:
+def _names_only(context: Context, cell: Table, warnings: list[str]) -> AreaPlan:
+    """Names, and how they would be kept at their version."""
+    branch_, flavour, pin = context.driver_branch, context.driver_flavour, cell["pin"]
+    words = {key: value.format(branch=branch_) if isinstance(value, str) else list(in_branch(value, branch_)) for key, value in pin.items() if key != "streams"}
+    stream = {"stream": pin["streams"][flavour].format(branch=branch_)} if "streams" in pin else {}
+    desired = {"branch": branch_, "version": str(context.driver_rule), "flavour": flavour, "pin": {**words, **stream}}
+    return names_only(context.driver_packages, desired, _reasons(context, None), warnings)
+
+
+def _instead(context: Context, otherwise: str) -> str:
+    """Another release is the answer only where the release is the question: what the inventory overrides stays as it is in every release."""
+    overridden = context.request.driver_version is not None or context.request.driver_branch is not None
+    return otherwise if overridden else instead(context, otherwise)
+
+
+def _no_cell(context: Context) -> str:
+    there = [name for name in context.catalog.drivers["branches"] if context.catalog.driver_cell(context.distribution, context.architecture, name) is not None]
+    return refusal(
+        f"The catalog has no driver packages of branch {context.driver_branch} for {context.where}",
+        "no driver can be planned",
+        _instead(context, f"use one of the branches {', '.join(there)}" if there else "use another distribution or architecture"),
+    )
+
+
+def _no_flavour(context: Context) -> str:
+    return refusal(
+        f"The catalog has no packages with {context.driver_flavour} kernel modules for {context.where}",
+        "no driver can be planned",
+        _instead(context, "use another distribution"),
+    )
+
+
+def _signed(context: Context) -> list[str]:
+    """Modules that need no key of ours, where the distribution has them."""
+    signed = context.catalog.signed_modules(context.distribution, context.driver_branch)
+    if signed is None or context.driver_flavour not in signed:
+        return []
+    names = " ".join(name.replace("{branch}", context.driver_branch) for name in signed[context.driver_flavour])
+    kinds = ", ".join(signed["kernel_flavours"])
+    return [
+        f"{context.known_distribution['name']} has kernel modules of branch {context.driver_branch} that it has signed itself, which need no key "
+        f"({names}; kernel_flavour is {kinds}): rackready plans those of the driver's own repository, as the lock has no versions of these."
+    ]
+
+
+def _unlocked(context: Context, cell: Table, locked: Mapping[str, Any] | None) -> str:
     if locked is None:
-        return context.unlocked(context.catalog.drivers["packages"][context.manager]["repository"], "no exact driver version is known")
+        return context.unlocked(cell["repository"], "no exact driver version is known")
     name = context.driver_packages[0]
     known = ", ".join(locked["packages"].get(name, [])) or "none"
     return refusal(f"The lock has no {name} that is {context.driver_rule} (it has {known})", "no exact driver version is known", PIN_REMEDY)
 
 
-def _reasons(context: Context, version: str) -> list[Reason]:
+def _reasons(context: Context, version: str | None) -> list[Reason]:
+    newest = f"; {version} is the newest in the lock" if version is not None else ""
     if context.request.driver_version is not None:
-        reasons = [Reason(f"driver {version} is asked for by nvidia_driver_version", "inventory")]
-    elif context.driver_rule.at_least is None:
-        reasons = [Reason(f"branch {context.driver_rule.branch} is asked for by nvidia_driver_branch; {version} is the newest in the lock", "inventory")]
+        reasons = [Reason(f"driver {context.request.driver_version} is asked for by nvidia_driver_version", "inventory")]
+    elif context.request.driver_branch not in (None, context.release["driver"]["branch"]):
+        reasons = [Reason(f"branch {context.driver_rule.branch} is asked for by nvidia_driver_branch{newest}", "inventory")]
     else:
-        reasons = [Reason(f"release {context.request.release} takes {context.driver_rule}; {version} is the newest in the lock", context.request.release)]
+        reasons = [Reason(f"release {context.request.release} takes {context.driver_rule}{newest}", context.request.release)]
     if context.request.driver_flavour is not None:
         return [*reasons, Reason(f"{context.driver_flavour} kernel modules are asked for by nvidia_driver_flavour", "inventory")]
     names = sorted({architecture["name"] for gpu in context.gpus if (architecture := context.architecture_of(gpu)) is not None})
     return [*reasons, Reason(f"{context.driver_flavour} kernel modules fit {' and '.join(names) or 'every newer GPU'}", "nv-open-blog")]
 
 
+def _branch_warnings(context: Context) -> list[str]:
+    """What is said of the branch's support, by the date of the facts; and that nobody knows which kernel modules an unknown GPU takes."""
+    branch_ = context.driver_branch
+    known = context.catalog.drivers["branches"].get(branch_)
+    if known is None:
+        return []
+    warnings = []
+    since = ended(context, branch_)
+    if since is not None:
+        remedy = _instead(context, f"the release's branch is {context.release['driver']['branch']}")
+        warnings.append(f"Driver branch {branch_} {since} and gets no fixes: {remedy}.")
+    elif known["status"] == "unclear":
+        warnings.append(f"Whether driver branch {branch_} still gets fixes is not known.")
+    warnings += unverified(f"What is known of driver branch {branch_}", known)
+    strange = sorted({gpu.pci_id for gpu in context.gpus if gpu.slug is None})
+    if strange and context.request.driver_flavour is None:
+        warnings.append(
+            f"Which kernel modules {', '.join(strange)} needs is not known, {context.driver_flavour} ones are planned: "
+            "set nvidia_driver_flavour (open from Turing on, proprietary for older ones; Blackwell takes open ones only)."
+        )
+    for gpu in {gpu.pci_id: gpu for gpu in context.gpus if gpu.entry is not None}.values():
+        warnings += _gpu_warnings(context, gpu)
+    return warnings
+
+
+def _gpu_warnings(context: Context, gpu: Gpu) -> list[str]:
+    entry: Table = gpu.entry or {}
+    warnings = unverified(f"What is known of {gpu.name}", entry)
+    if "compute_capability" in entry.get("unverified", []):
+        warnings.append(f"The compute capability {entry['compute_capability']} of {gpu.name} is not verified, and what code it runs follows from it.")
+    architecture = context.architecture_of(gpu)
+    unlisted = entry["first_driver"] is None and not entry.get("works_unlisted") and architecture is not None and "open" in architecture["flavours"]
+    if unlisted or gpu.pci_id in entry.get("unlisted_pci_ids", []):
+        warnings.append(f"No driver is known to list {gpu.name} ({gpu.pci_id}): whether it finds that GPU is seen once it is loaded.")
+    return warnings
+
+
 def fits(context: Context, version: str | None) -> list[str]:
     """Refusals: branch, flavour and GPUs that do not go together. Without a version the branch alone is looked at."""
-    wanted = branch(version) if version is not None else (context.driver_rule.exact and branch(context.driver_rule.exact)) or context.driver_rule.branch
-    version = version or context.driver_rule.exact
+    wanted, version = context.driver_branch, version or context.driver_rule.exact
     refusals = []
     known = context.catalog.drivers["branches"].get(wanted)
     if known is None:
         names = ", ".join(context.catalog.drivers["branches"])
         refusals.append(refusal(f"Driver branch {wanted} is not in the catalog", "nothing is known of it", f"use one of {names}"))
-    else:
-        if known["status"] == "ended":
-            ended = f" in {known['end_of_life']}" if known["end_of_life"] else ""
-            refusals.append(
-                refusal(
-                    f"Driver branch {wanted} ended{ended}",
-                    "it gets no fixes and is not installed",
-                    f"use the release's branch {context.release['driver']['branch']}",
-                )
+    elif context.driver_flavour not in known["flavours"]:
+        refusals.append(
+            refusal(
+                f"Driver branch {wanted} has no {context.driver_flavour} kernel modules",
+                "they cannot be installed",
+                "set nvidia_driver_flavour: open" if "open" in context.flavours else _instead(context, "use an older branch"),
             )
-        if context.driver_flavour not in known["flavours"]:
-            refusals.append(
-                refusal(f"Driver branch {wanted} has no {context.driver_flavour} kernel modules", "they cannot be installed", "set nvidia_driver_flavour: open")
-            )
-    for gpu in {gpu.slug or gpu.pci_id: gpu for gpu in context.gpus}.values():
-        refusals += _gpu_fits(context, gpu.slug, wanted, version)
+        )
+    kinds = {gpu.slug: gpu for gpu in context.gpus if gpu.slug is not None}
+    if not context.flavours:
+        refusals.append(_no_common_flavour(context, list(kinds)))
+    for slug in kinds:
+        refusals += _gpu_fits(context, slug, version)
     return refusals
 
 
-def _gpu_fits(context: Context, slug: str | None, wanted: str | None, version: str | None) -> list[str]:
-    if slug is None:
-        return []
+def _no_common_flavour(context: Context, slugs: list[str]) -> str:
+    only = {flavours_of(context.catalog, [slug])[0]: context.catalog.gpus[slug]["name"] for slug in slugs if len(flavours_of(context.catalog, [slug])) == 1}
+    words = " and ".join(f"{name} only the {flavour} ones" for flavour, name in sorted(only.items()))
+    return refusal(f"The GPUs of this host cannot share one driver (of the kernel modules {words} work)", "one of them would never be found", "split the host")
+
+
+def _gpu_fits(context: Context, slug: str, version: str | None) -> list[str]:
     entry = context.catalog.gpus[slug]
     architecture = context.catalog.drivers["architectures"][entry["architecture"]]
     refusals = []
-    if context.driver_flavour not in architecture["flavours"]:
+    if context.flavours and context.driver_flavour not in architecture["flavours"]:
         only = " or ".join(architecture["flavours"])
+        asked = context.request.driver_flavour is not None
         refusals.append(
             refusal(
                 f"{entry['name']} ({architecture['name']}) needs the {only} kernel modules",
                 f"{context.driver_flavour} ones never find it",
-                f"set nvidia_driver_flavour: {only}",
+                f"set nvidia_driver_flavour: {only}" if asked else _instead(context, f"set nvidia_driver_flavour: {only}"),
             )
         )
-    last = architecture["last_branch"]
-    if last is not None and wanted is not None and int(wanted) > int(last):
-        refusals.append(
-            refusal(f"{architecture['name']} ends with driver branch {last}", f"{entry['name']} does not work with branch {wanted}", f"use branch {last}")
-        )
-    if version is None:
-        return refusals
-    late = (entry.get("late_in_branch") or {}).get(wanted)
-    first = late or entry["first_driver"]
-    if not at_least(version, first):
-        refusals.append(refusal(f"{entry['name']} is listed from driver {first}", f"driver {version} does not know it", f"use driver {first} or newer"))
-    elif wanted in (entry.get("missing_in_branch") or []):
-        refusals.append(refusal(f"{entry['name']} is missing in driver branch {wanted}", "that branch does not know it", "use another branch"))
+    problem = not_listed(context.catalog, slug, context.driver_branch, version)
+    if problem is not None:
+        what, why, remedy = problem
+        refusals.append(refusal(what, why, _instead(context, remedy)))
     return refusals
 
 

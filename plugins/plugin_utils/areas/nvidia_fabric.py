@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ansible_collections.rackready.gpu.plugins.plugin_utils.catalog_loader import Table
 from ansible_collections.rackready.gpu.plugins.plugin_utils.planning import (
     PIN_REMEDY,
     UNKNOWN,
@@ -15,11 +16,13 @@ from ansible_collections.rackready.gpu.plugins.plugin_utils.planning import (
     Reason,
     VersionRule,
     install_names,
+    names_only,
     package_actions,
     packages_state,
     refusal,
     unit_actions,
     units_state,
+    unverified,
 )
 
 COMPLETED = "Completed, Success"
@@ -30,26 +33,36 @@ def plan(context: Context) -> AreaPlan:
     kind = context.fabric_kind
     if kind is None:
         return _none(context)
-    fabric = context.catalog.fabrics[kind]
-    questions: dict[str, dict[str, str | None]] = {}
+    if context.driver_cell is None:
+        return AreaPlan()  # the driver's area has refused that already
+    fabric, parts, cell = context.catalog.fabrics[kind], context.fabric_parts.get(kind), context.fabric_cell
+    if parts is None or cell is None:
+        what = f"The catalog has no packages of this board's fabric ({', '.join(fabric['parts'])}) that go with driver branch {context.driver_branch}"
+        return AreaPlan(refusals=[refusal(f"{what} for {context.where}", "the fabric would not start", "use another driver branch")])
+    warnings = _warnings(context, kind, cell)
+    if not context.installable:
+        return names_only(
+            list(parts), {"required": True, "kind": kind, "units": list(fabric["units"]), "modules": list(fabric["modules"])}, [_why(context, kind)], warnings
+        )
+    name_of = context.driver_cell["repository"]
+    locked = context.locked_repository(name_of)
     packages: dict[str, str | None] = {}
     refusals = []
-    for name, entry in fabric["packages"].items():
+    for name, entry in parts.items():
         packages[name] = None
-        if entry["repository"] is None:
+        if entry["version"] is None:
             continue
-        locked = context.locked_repository(entry["repository"])
         rule = VersionRule(exact=context.driver_version) if entry["version"] == "driver" else VersionRule()
         packages[name] = rule.newest_package(locked["packages"].get(name, [])) if locked else None
-        questions.setdefault(entry["repository"], {})[name] = packages[name]
         # Without a driver version the driver's area has refused already; a second sentence about it would say nothing new.
         if packages[name] is None and context.driver_version is not None:
             wanted = f"{name} {context.driver_version}" if entry["version"] == "driver" else name
             refusals.append(refusal(f"The lock has no {wanted}", "the fabric of this board would not start", PIN_REMEDY))
     if refusals or context.driver_version is None:
-        return AreaPlan(refusals=refusals)
+        return AreaPlan(refusals=refusals, warnings=warnings)
 
-    hold = sorted(name for name, entry in fabric["packages"].items() if entry["repository"] is not None)
+    hold = sorted(name for name, entry in parts.items() if entry["version"] is not None)
+    repository = context.repository(name_of)
     units, modules = list(fabric["units"]), list(fabric["modules"])
     reports = _reporting(context)
     package_target, package_actual = packages_state(context, packages)
@@ -81,7 +94,8 @@ def plan(context: Context) -> AreaPlan:
         },
         target=target,
         actual=actual,
-        reasons=[_why(context, kind), Reason("the fabric manager starts only at exactly the driver's version", "gdc")],
+        reasons=[_why(context, kind), Reason(f"{'IMEX' if kind == 'imex' else 'the fabric manager'} starts only at exactly the driver's version", "gdc")],
+        warnings=warnings,
         actions=[
             *package_actions(context, packages, hold),
             *([f"load {' '.join(missing_modules)}"] if missing_modules else []),
@@ -89,8 +103,8 @@ def plan(context: Context) -> AreaPlan:
             *([] if actual["gpus"] == target["gpus"] else ["wait until every GPU reports Completed, Success"]),
         ],
         packages=packages,
-        archive_packages=[name for name, entry in fabric["packages"].items() if entry["repository"] is None and context.installed(name) is None],
-        repositories=[found.question(names) for repository, names in questions.items() if (found := context.repository(repository)) is not None],
+        archive_packages=[name for name, entry in parts.items() if entry["version"] is None and context.installed(name) is None],
+        repositories=[repository.question({name: packages[name] for name in packages if name in hold})] if repository is not None else [],
     )
 
 
@@ -99,6 +113,12 @@ def _none(context: Context) -> AreaPlan:
     warnings = []
     if boards and len(context.gpus) >= 8:
         warnings.append(f"{len(context.gpus)} x {boards[0]} but no NVSwitch on the PCI bus: on an 8-GPU board CUDA will not start until the switches are back.")
+    warnings += _guessed(context)
+    if context.facts["nvlink5_management"] and any(gpu.entry is None for gpu in context.gpus):
+        warnings.append(
+            "A management port of NVLink 5 switches shows and the catalog does not know the GPUs: if CUDA does not start, the board needs a fabric manager "
+            "that is not planned here, as GPUs are what decides."
+        )
     reporting = unplanned(context)
     if reporting:
         states = ", ".join(f"{bus_id} {state}" for bus_id, state in reporting.items())
@@ -122,7 +142,26 @@ def unplanned(context: Context) -> dict[str, str]:
     return {gpu.pci_bus_id: _state(gpu.smi) for gpu in context.gpus if gpu.smi is not None and gpu.smi["fabric"]["state"] is not None}
 
 
+def _guessed(context: Context) -> list[str]:
+    unsure = sorted({gpu.name for gpu in context.gpus if gpu.entry is not None and "fabric" in gpu.entry.get("unverified", [])})
+    return [f"What fabric a board with {name} has is not verified; it is planned from what is on the PCI bus and the model." for name in unsure]
+
+
+def _warnings(context: Context, kind: str, cell: Table) -> list[str]:
+    warnings = [
+        *unverified("The list of fabric packages", cell),
+        *unverified(f"What a host with {kind} needs", context.catalog.fabrics[kind]),
+        *_guessed(context),
+    ]
+    keys = sorted({key for switch in context.facts["nvswitches"] if (key := context.catalog.nvswitch_by_pci_id(switch["pci_id"])) is not None})
+    for key in keys:
+        warnings += unverified(f"What is known of {context.catalog.nvswitches[key]['name']}", context.catalog.nvswitches[key])
+    return warnings
+
+
 def _why(context: Context, kind: str) -> Reason:
+    if kind == "imex":
+        return Reason("the GPUs are of a rack whose switches are elsewhere: its hosts share memory through IMEX and run no fabric manager", "deepops")
     if kind == "nvlink5":
         return Reason("the GPUs are of an NVLink 5 board, whose switches do not show on the bus", "gdc")
     switches = context.facts["nvswitches"]

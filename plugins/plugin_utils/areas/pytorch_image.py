@@ -19,9 +19,9 @@ from ansible_collections.rackready.gpu.plugins.plugin_utils.planning import (
     split_reference,
     unverified,
 )
-from ansible_collections.rackready.gpu.plugins.plugin_utils.versions import at_least, numbers
+from ansible_collections.rackready.gpu.plugins.plugin_utils.releases import instead, runs_on
+from ansible_collections.rackready.gpu.plugins.plugin_utils.versions import at_least, branch
 
-PLATFORMS = {"x86_64": "linux/amd64", "aarch64": "linux/arm64"}
 # Compressed layers plus their unpacked content, which is about twice as large: what must be free for a pull.
 SPACE_FACTOR = 3
 
@@ -29,7 +29,7 @@ SPACE_FACTOR = 3
 def plan(context: Context) -> AreaPlan:
     """The image that the release or the inventory names, at the digest in the lock."""
     reference = split_reference(context.image)
-    platform = PLATFORMS.get(context.architecture, f"linux/{context.architecture}")
+    platform = context.platform
     entry = locked(context)
     refusals = _fits(context)
     if entry is None:
@@ -59,7 +59,7 @@ def plan(context: Context) -> AreaPlan:
     pull = f"{mirrored(context, reference)}@{entry['index']}"
     size_mib = -(-int(mine["size_bytes"]) // 2**20)
     present = pull in context.facts["docker"]["images"]
-    known_image = context.catalog.images.get(reference.tagged)
+    known_image = context.catalog.image(reference.tagged)
     area = AreaPlan(
         desired={"ref": context.image, "pull": pull, "digest": entry["index"], "size_mib": size_mib},
         target={"image": entry["index"]},
@@ -71,7 +71,7 @@ def plan(context: Context) -> AreaPlan:
     if known_image is None and context.request.smoke_backend == "cuda":
         area.warnings.append(f"The catalog does not know {reference.tagged}: whether it fits the driver and the GPUs is seen only in the smoke test.")
     elif known_image is not None:
-        area.warnings += unverified(f"What is known of the image {reference.tagged}", known_image)
+        area.warnings += _unsure(context, reference.tagged, known_image)
     if not present:
         _space(context, area, size_mib)
     return area
@@ -93,59 +93,95 @@ def _reasons(context: Context, known: Table | None) -> list[Reason]:
     who = "pytorch_image_ref" if context.request.image_ref else f"release {context.request.release}"
     reasons = [Reason(f"{context.image} is what {who} names", "inventory" if context.request.image_ref else context.request.release)]
     version = context.driver_version
-    if known is not None and known["cuda"] is not None and version is not None:
-        major = known["cuda"].partition(".")[0]
-        floor = context.catalog.cuda_min_driver[major]["driver"]
-        reasons.append(Reason(f"CUDA {known['cuda']} runs on driver {floor} or newer by minor-version compatibility; {version} is planned", "cuda-compat"))
-        if not at_least(version, known["toolkit_driver"]):
+    if known is not None and version is not None:
+        floor = _floor(context, known)
+        cuda = ".".join(known["cuda"].split(".")[:3])
+        reasons.append(Reason(f"CUDA {cuda} runs on driver {floor} or newer by minor-version compatibility; {version} is planned", "cuda-compat"))
+        if known["toolkit_driver"] is not None and not at_least(version, known["toolkit_driver"]):
             reasons.append(
                 Reason(
                     f"the driver is older than the image's own ({known['toolkit_driver']}): compiled code runs, code that needs newer PTX does not",
                     "cuda-compat",
                 )
             )
+    for gpu in _models(context).values():
+        code = runs_on(_code(context, known), gpu["compute_capability"])
+        own = f"sm_{gpu['compute_capability'].replace('.', '')}"
+        if code not in (None, own):
+            reasons.append(Reason(f"{gpu['name']} ({own}) runs the image's {code} code", "torch-archlist-logs"))
     return reasons
+
+
+def _models(context: Context) -> dict[str, Table]:
+    """The kinds of GPUs that the catalog knows, by slug."""
+    return {slug: context.catalog.gpus[slug] for slug in sorted({gpu.slug for gpu in context.gpus if gpu.slug is not None})}
+
+
+def _code(context: Context, known: Table | None) -> str:
+    """The compiled code for this host's platform; nothing where it is not known."""
+    return str(known["architectures"].get(context.platform, "")) if known is not None else ""
+
+
+def _floor(context: Context, known: Table) -> str:
+    """The oldest driver for the CUDA of an image."""
+    return str(context.catalog.cuda["min_driver"][known["cuda"].partition(".")[0]]["driver"])
+
+
+def _unsure(context: Context, tagged: str, known: Table) -> list[str]:
+    """What a plan with this image rests on that nobody has looked up."""
+    warnings = unverified(f"What is known of the image {tagged}", known)
+    code = _code(context, known)
+    if not code:
+        return [*warnings, f"For which GPUs {tagged} has code on {context.platform} is not known: it is seen only in the smoke test."]
+    if not known["architectures_verified"]:
+        warnings.append(f"For which GPUs {tagged} has code is assumed and was not read off it ({code}).")
+    for gpu in _models(context).values():
+        first = context.catalog.drivers["architectures"][gpu["architecture"]]["first_cuda"]
+        if str(runs_on(code, gpu["compute_capability"])).startswith("compute_"):
+            cuda = f", and CUDA {known['cuda']} is older than the first with {gpu['name']} ({first})" if not at_least(known["cuda"], first) else ""
+            warnings.append(f"{tagged} has only portable code for {gpu['name']}, which the driver compiles when it is first used{cuda}.")
+    return warnings
 
 
 def _fits(context: Context) -> list[str]:
     """Refusals: the image's CUDA against the driver, its compiled code against every kind of GPU."""
-    known = context.catalog.images.get(split_reference(context.image).tagged)
+    reference = split_reference(context.image)
+    known = context.catalog.image(reference.tagged)
     if known is None or context.request.smoke_backend == "cpu":
         return []
     refusals = []
-    version = context.driver_version or context.driver_rule.exact
+    version, floor = context.driver_version or context.driver_rule.exact, _floor(context, known)
     major = known["cuda"].partition(".")[0]
-    floor = context.catalog.cuda_min_driver[major]["driver"]
-    if version is not None and not at_least(version, floor):
+    found = f"driver {version}" if version is not None else f"driver branch {context.driver_branch}"
+    if not at_least(version, floor) if version is not None else int(context.driver_branch) < int(branch(floor)):
         refusals.append(
             refusal(
                 f"CUDA {major} in {context.image} needs driver {floor} or newer",
-                f"it does not start on driver {version}",
-                f"use an image with CUDA {int(major) - 1} or a newer driver",
+                f"it does not start on {found}",
+                f"use {_older(context, reference, version)}, or driver branch {branch(floor)} or newer",
             )
         )
-    for slug in sorted({gpu.slug for gpu in context.gpus if gpu.slug is not None}):
-        gpu = context.catalog.gpus[slug]
-        if runs_on(known["architectures"], gpu["compute_capability"]) is None:
+    code = _code(context, known)
+    for gpu in _models(context).values():
+        if code and runs_on(code, gpu["compute_capability"]) is None:
             short = gpu["compute_capability"].replace(".", "")
+            remedy = "use an image that is built for it"
             refusals.append(
-                refusal(f"{context.image} has no code for {gpu['name']} (sm_{short})", "nothing would run on it", "use an image that is built for it")
+                refusal(
+                    f"{context.image} has no code for {gpu['name']} (sm_{short})",
+                    "nothing would run on it",
+                    remedy if context.request.image_ref is not None else instead(context, remedy),
+                )
             )
     return refusals
 
 
-def runs_on(architectures: str, capability: str) -> str | None:
-    """Which compiled code a GPU runs: same major and no higher minor, else portable code that is not newer. None: nothing."""
-    device = numbers(f"{capability}.")
-    major, minor = device[0], device[1] if len(device) > 1 else 0
-    best = None
-    for entry in architectures.split():
-        code_major, code_minor = (int(part) for part in entry.removesuffix("+PTX").split("."))
-        if code_major == major and code_minor <= minor:
-            best = f"sm_{code_major}{code_minor}"
-        elif best is None and entry.endswith("+PTX") and (code_major, code_minor) <= (major, minor):
-            best = f"compute_{code_major}{code_minor}"
-    return best
+def _older(context: Context, reference: Reference, version: str | None) -> str:
+    """The newest image of the same repository whose CUDA the driver runs, in words."""
+    ngc = context.catalog.ngc
+    driver = version or f"{context.driver_branch}.0"
+    fitting = [tag for tag, known in ngc["images"].items() if at_least(driver, _floor(context, known))] if reference.name == ngc["repository"] else []
+    return f"{ngc['repository']}:{fitting[-1]} or older" if fitting else "an image with an older CUDA"
 
 
 def _space(context: Context, area: AreaPlan, size_mib: int) -> None:

@@ -71,9 +71,10 @@ def _gpu(gpu: Any) -> dict[str, Any]:
 
 
 def _floors(context: Context) -> dict[str, Any]:
-    """The floors of this host's model, when it has one model and the catalog knows floors for it."""
+    """The floors of this host's model, when it has one model and the catalog knows floors for it and for that many cards."""
     slugs = {gpu.slug for gpu in context.gpus}
-    return dict(context.catalog.floors.get(slugs.pop() or "", {})) if len(slugs) == 1 else {}
+    floors = context.catalog.floors.get(slugs.pop() or "", {}) if len(slugs) == 1 else {}
+    return {name: dict(floor) for name, floor in floors.items() if floor["gpus"] in (1, len(context.gpus))}
 
 
 def _not_applicable(context: Context, wanted: dict[str, list[str]]) -> dict[str, str]:

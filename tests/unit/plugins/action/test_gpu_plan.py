@@ -174,7 +174,7 @@ def test_the_end_of_a_run_can_demand_a_host_as_planned(tmp_path: Path) -> None:
 
 
 RELEASE = "2026.11-longterm"
-OTHER = "2026.11-newest"  # no release of the catalog: what is told is the contradiction, not the name
+OTHER = "2026.11-other"  # no release of the catalog: what is told is the contradiction, not the name
 A100 = {"count": 8, "model": "a100-sxm4-80gb"}
 
 
@@ -256,7 +256,8 @@ def test_a_value_that_somebody_has_decided_is_no_contradiction(grouped: Run, hos
 
 def test_an_explicit_priority_decides(grouped: Run) -> None:
     [sentence] = refusals_of(grouped, "priority")
-    assert sentence == f'gpu_stack_release is "{OTHER}", but must be one of {RELEASE}.'
+    assert sentence.startswith(f'gpu_stack_release is "{OTHER}", but must be one of ')
+    assert RELEASE in sentence
 
 
 def test_an_extra_variable_decides(tmp_path: Path) -> None:

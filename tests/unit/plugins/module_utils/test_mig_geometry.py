@@ -14,7 +14,7 @@ from ansible_collections.rackready.gpu.plugins.plugin_utils.catalog_loader impor
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-TABLES = load().mig
+TABLES = {name: table for name, table in load().mig.items() if table["placement"] is not None}
 H100 = card_from_table(TABLES["H100-80GB"])
 
 

@@ -1,56 +1,338 @@
 # Copyright: (c) 2026, rackready contributors
 # GNU General Public License v3.0+ (see https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What people met on their hosts elsewhere, by the id of the case; distributions that are not supported yet are replaced by Debian 13."""
+"""What the planner must decide (P), and what people met on their hosts elsewhere, by the id of the case."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
 from tests.unit import plans
 from tests.unit.hosts import BUS_IDS, facts_for
-from tests.unit.plans import apply_plan, plan_for
+from tests.unit.plans import apply_plan, lock_for, plan_for
 
-H200 = {"pci_id": "10de:2335"}
 NGC_25_08 = "nvcr.io/nvidia/pytorch:25.08-py3"
+TORCH_28 = "docker.io/pytorch/pytorch:2.8.0-cuda12.8-cudnn9-runtime"
 KERNEL = "6.12.1+deb13-amd64"
+DISTRIBUTIONS = {
+    "debian-12": ("debian", "12", "bookworm", "Debian GNU/Linux 12 (bookworm)"),
+    "debian-13": ("debian", "13", "trixie", "Debian GNU/Linux 13 (trixie)"),
+    "rhel-9": ("rhel", "9.6", "", "Red Hat Enterprise Linux 9.6 (Plow)"),
+    "rocky-9": ("rocky", "9.6", "", "Rocky Linux 9.6 (Blue Onyx)"),
+    "ubuntu-20.04": ("ubuntu", "20.04", "focal", "Ubuntu 20.04.6 LTS"),
+    "ubuntu-22.04": ("ubuntu", "22.04", "jammy", "Ubuntu 22.04.5 LTS"),
+    "ubuntu-24.04": ("ubuntu", "24.04", "noble", "Ubuntu 24.04.3 LTS"),
+    "ubuntu-26.04": ("ubuntu", "26.04", "resolute", "Ubuntu 26.04 LTS"),
+}
+LOCKED = ("debian-12", "debian-13", "ubuntu-22.04", "ubuntu-24.04", "ubuntu-26.04")
+# What a plan must hold: a path into it, and the value there.
+Wanted = dict[tuple[str | int, ...], Any]
 
 
-def lock_with(*drivers: str, image: str = plans.IMAGE) -> dict[str, Any]:
-    lock = plans.lock(drivers=drivers)
-    lock["images"] = {image: lock["images"][plans.IMAGE]}
-    return lock
+@dataclass
+class Case:
+    """One host and its request; words are looked for in refusals and warnings, ``wanted`` in the plan."""
+
+    gpus: dict[str, int]
+    distribution: str
+    release: str
+    words: tuple[str, ...] = ()
+    warned: tuple[str, ...] = ()
+    wanted: Wanted = field(default_factory=dict)
+    architecture: str = "x86_64"
+    nvswitches: int = 0
+    variables: dict[str, Any] = field(default_factory=dict)
+    host: dict[str, Any] = field(default_factory=dict)
+    facts: dict[str, Any] = field(default_factory=dict)
+    refusals: int = 1
+
+    def plan(self) -> dict[str, Any]:
+        models = [pci_id for pci_id, count in self.gpus.items() for _number in range(count)]
+        facts = facts_for(
+            gpus=len(models),
+            nvswitches=self.nvswitches,
+            distribution=DISTRIBUTIONS[self.distribution],
+            architecture=self.architecture,
+            **self.host,
+        )
+        for gpu, pci_id in zip(facts["gpus"], models, strict=True):
+            gpu["pci_id"] = pci_id
+        for part, change in self.facts.items():
+            facts[part].update(change)
+        variables = {"gpu_expected": None, "gpu_stack_release": f"2026.11-{self.release}", **self.variables}
+        asked = {name: value for name, value in variables.items() if value is not None and name != "rackready_lock"}
+        if "rackready_lock" not in variables and self.distribution in LOCKED:
+            variables["rackready_lock"] = lock_for(f"{self.distribution}/{self.architecture}", **asked)
+        return plan_for(facts, **variables)
+
+
+def driver(*path: str) -> tuple[str, ...]:
+    return ("areas", "nvidia_driver", "desired", *path)
+
+
+FABRIC = ("areas", "nvidia_fabric", "desired", "install")
+NO_FABRIC: Wanted = {("areas", "nvidia_fabric", "desired"): {"required": False}}
+OPEN: Wanted = {driver("flavour"): "open"}
+NO_NVSWITCH = "there is no NVSwitch on the PCI bus and no GPU of an NVLink 5 board"
+DNF = "is installed with dnf, whose packages the catalog knows, so this version of rackready cannot provision it yet"
+SEVEN = [{"gpus": "all", "instances": {"1g.10gb": 7}}]
+
+PLANS: dict[str, Case] = {
+    "P1": Case(
+        {"10de:2330": 8},
+        "ubuntu-24.04",
+        "longterm",
+        nvswitches=4,
+        wanted={
+            **OPEN,
+            driver("version"): "580.178.04",
+            driver("install", -1): "nvidia-open-580=580.178.04-1",  # type: ignore[arg-type]
+            FABRIC: ["nvidia-fabricmanager=580.178.04-1"],
+            ("areas", "nvidia_fabric", "reasons", 0, "rule"): "4 NVSwitches on the PCI bus (NVSwitch 3 (H100, H200))",
+        },
+    ),
+    "P2": Case({"10de:2331": 4}, "ubuntu-24.04", "longterm", wanted={**OPEN, **NO_FABRIC, ("areas", "nvidia_fabric", "reasons", 0, "rule"): NO_NVSWITCH}),
+    "P3": Case({"10de:20b2": 8}, "debian-12", "longterm", nvswitches=6, wanted={FABRIC: ["nvidia-fabricmanager=580.178.04-1"]}),
+    "P5": Case(
+        {"10de:2901": 8},
+        "ubuntu-24.04",
+        "production",
+        facts={"modules": {"mlx5_core": {"loaded": False, "version": None, "flavour": None, "available": None}}},
+        wanted={
+            **OPEN,
+            FABRIC: ["nvidia-fabricmanager=595.91.07-1", "nvlsm=5:29.2.1-1", "infiniband-diags"],
+            ("areas", "nvidia_fabric", "desired", "modules"): ["mlx5_core", "ib_umad"],
+            ("areas", "nvidia_fabric", "reasons", 0, "rule"): "the GPUs are of an NVLink 5 board, whose switches do not show on the bus",
+        },
+    ),
+    "P6": Case(
+        {"10de:2941": 4},
+        "ubuntu-24.04",
+        "production",
+        architecture="aarch64",
+        warned=("For which GPUs nvcr.io/nvidia/pytorch:26.07-py3 has code on linux/arm64 is not known",),
+        wanted={
+            **OPEN,
+            FABRIC: ["nvidia-imex=595.91.07-1"],
+            ("sources", "repositories", 0, "url"): "https://developer.download.nvidia.com/compute/cuda/repos/ubuntu2404/sbsa/",
+            ("sources", "repositories", 2, "url"): "https://nvidia.github.io/libnvidia-container/stable/deb/arm64/",
+            ("sources", "repositories", 2, "architecture"): "arm64",
+        },
+    ),
+    "P8": Case(
+        {"10de:1db5": 8},
+        "ubuntu-22.04",
+        "legacy",
+        wanted={
+            driver("branch"): "580",
+            driver("flavour"): "proprietary",
+            driver("install", -1): "cuda-drivers-580=580.178.04-1",  # type: ignore[arg-type]
+            ("areas", "pytorch_image", "desired", "ref"): "docker.io/pytorch/pytorch:2.13.0-cuda12.6-cudnn9-runtime",
+        },
+    ),
+    "P11": Case(
+        {"10de:27b8": 1},
+        "debian-13",
+        "longterm",
+        wanted={
+            ("areas", "smoke_test", "desired", "gpus", 0, "compute_capability"): "8.9",
+            ("areas", "nvidia_driver", "reasons", 1, "rule"): "open kernel modules fit Ada Lovelace",
+            ("areas", "pytorch_image", "reasons", -1, "rule"): "L4 (sm_89) runs the image's sm_86 code",
+        },
+    ),
+    "P20": Case(
+        {"10de:2330": 8},
+        "ubuntu-24.04",
+        "longterm",
+        nvswitches=4,
+        variables={"mig_layout": SEVEN},
+        wanted={
+            ("areas", "mig", "desired", "resets"): [],
+            ("areas", "smoke_test", "desired", "not_applicable"): {
+                "all_reduce_exact": "MIG instances cannot talk to each other, and a process sees one of them"
+            },
+        },
+    ),
+    "P21": Case(
+        {"10de:20b2": 8},
+        "ubuntu-24.04",
+        "longterm",
+        nvswitches=6,
+        variables={"mig_layout": [{"gpus": "all", "instances": {"3g.40gb": 2}}]},
+        wanted={("areas", "mig", "desired", "resets"): list(BUS_IDS)},
+    ),
+    "P22": Case(
+        {"10de:2330": 8},
+        "debian-12",
+        "longterm",
+        nvswitches=4,
+        host={"secure_boot": "enabled"},
+        warned=("loads the driver only after its signing key was enrolled at the console",),
+    ),
+    # The archive's signed modules are named; they are not what is planned, as no lock has their versions.
+    "P23": Case(
+        {"10de:2330": 8},
+        "ubuntu-24.04",
+        "longterm",
+        host={"secure_boot": "enabled"},
+        warned=(
+            "Ubuntu 24.04 LTS has kernel modules of branch 580 that it has signed itself, which need no key (nvidia-headless-no-dkms-580-server-open "
+            "linux-modules-nvidia-580-server-open-{kernel_flavour} nvidia-utils-580-server; kernel_flavour is generic, ",
+        ),
+    ),
+    "P28": Case(
+        {"10de:2bb5": 4},
+        "ubuntu-26.04",
+        "production",
+        warned=("The key of nvidia-cuda for Ubuntu 26.04 LTS on x86_64 is not verified",),
+        wanted={**OPEN, **NO_FABRIC, ("areas", "smoke_test", "desired", "gpus", 0, "compute_capability"): "12.0"},
+    ),
+    "P29": Case(
+        {"10de:2684": 2},
+        "ubuntu-24.04",
+        "production",
+        warned=(
+            "The catalog does not know the GPU 10de:2684: it is planned as a recent one, its capability is read from the driver and no floor is known.",
+            "Which kernel modules 10de:2684 needs is not known, open ones are planned: set nvidia_driver_flavour",
+        ),
+        wanted={("areas", "smoke_test", "desired", "floors"): {}, **OPEN},
+    ),
+}
+
+REFUSALS: dict[str, Case] = {
+    # The names are planned as the case wants them; that nothing can install them yet is the one refusal.
+    "P4": Case({"10de:20b2": 4}, "rocky-9", "production", (f"Rocky Linux 9 {DNF}",), wanted={**NO_FABRIC, **OPEN}),
+    "P12": Case(
+        {"10de:26b9": 8},
+        "rhel-9",
+        "production",
+        (f"Red Hat Enterprise Linux 9 {DNF}",),
+        wanted={**NO_FABRIC, ("areas", "mig", "desired", "gpus"): [], driver("install"): ["nvidia-driver-cuda", "kmod-nvidia-open-dkms"]},
+    ),
+    "P7": Case(
+        {"10de:2901": 8},
+        "ubuntu-24.04",
+        "longterm",
+        ("B200 180GB (Blackwell) needs the open kernel modules", "set nvidia_driver_flavour: open"),
+        variables={"nvidia_driver_flavour": "proprietary"},
+    ),
+    "P9": Case(
+        {"10de:1db5": 8},
+        "ubuntu-22.04",
+        "production",
+        (
+            "Volta ends with driver branch 580, so Tesla V100 SXM2 32GB does not work with branch 595: set gpu_stack_release: 2026.11-legacy",
+            "has no code for Tesla V100 SXM2 32GB (sm_70)",
+        ),
+        refusals=2,
+    ),
+    "P10": Case(
+        {"10de:1b38": 2},
+        "ubuntu-22.04",
+        "legacy",
+        (f"{TORCH_28} has no code for Tesla P40 (sm_61)",),
+        variables={"pytorch_image_ref": TORCH_28},
+    ),
+    "P13": Case(
+        {"10de:2335": 8},
+        "ubuntu-22.04",
+        "longterm",
+        ("H200 SXM 141GB is listed from driver 550.90.07, so driver 535.183.06 does not know it", "it does not start on driver 535.183.06"),
+        ("Driver branch 535 ended in 2026-06 and gets no fixes: the release's branch is 580.",),
+        nvswitches=4,
+        variables={"nvidia_driver_version": "535.183.06"},
+        refusals=2,
+    ),
+    "P14": Case(
+        {"10de:2335": 8},
+        "ubuntu-22.04",
+        "longterm",
+        (
+            f"CUDA 13 in {NGC_25_08} needs driver 580.65.06 or newer",
+            "use nvcr.io/nvidia/pytorch:25.07-py3 or older, or driver branch 580 or newer",
+        ),
+        nvswitches=4,
+        variables={"nvidia_driver_branch": 550, "pytorch_image_ref": NGC_25_08},
+    ),
+    "P15": Case(
+        {"10de:3182": 8},
+        "ubuntu-24.04",
+        "longterm",
+        ("B300 needs driver 580.82.07 or newer (HGX B300, GB300)",),
+        variables={"nvidia_driver_version": "580.65.06"},
+    ),
+    "P16": Case({"10de:2330": 8}, "ubuntu-20.04", "longterm", ("Ubuntu 20.04.6 LTS (ubuntu-20.04) is not a supported distribution",)),
+    "P17": Case({}, "ubuntu-24.04", "longterm", ("There is no NVIDIA GPU on the PCI bus",)),
+    "P18": Case(
+        {"10de:2330": 7},
+        "ubuntu-24.04",
+        "longterm",
+        ("7 of 8 H100 SXM5 80GB are on the PCI bus", f"present: {', '.join(BUS_IDS[:7])}"),
+        variables={"gpu_expected": {"model": "h100-sxm5-80gb", "count": 8}},
+    ),
+    "P19": Case(
+        {"10de:20b0": 1, "10de:20b2": 1},
+        "ubuntu-24.04",
+        "longterm",
+        ("7 x 1g.10gb do not fit on A100 SXM4 40GB at 0000:1a:00.0 together",),
+        variables={"mig_layout": SEVEN},
+    ),
+    "P25": Case(
+        {"10de:2330": 8},
+        "ubuntu-24.04",
+        "longterm",
+        ("Toolkit 1.17.0 fails on images", "use 1.20.0"),
+        variables={"nvidia_container_toolkit_version": "1.17.0"},
+        refusals=2,
+    ),
+    "P26": Case({"10de:2330": 8}, "ubuntu-24.04", "longterm", ("Docker is installed as a snap", "run snap remove docker"), facts={"docker": {"snap": True}}),
+    "P27": Case(
+        {"10de:2330": 8},
+        "ubuntu-24.04",
+        "longterm",
+        ("The image nvcr.io/nvidia/pytorch:26.07-py3 is not in the lock", "playbooks/pin.yml"),
+        variables={"rackready_lock": {**lock_for("ubuntu-24.04/x86_64"), "images": {}}},
+    ),
+    "P30": Case({"10de:2330": 8}, "ubuntu-24.04", "longterm", ("All 8 GPUs are bound to vfio-pci",), host={"bound_to": "vfio-pci"}),
+}
+
+
+def at(value: Any, path: tuple[str | int, ...]) -> Any:
+    for step in path:
+        value = value[step]
+    return value
+
+
+@pytest.mark.parametrize("case", PLANS.values(), ids=list(PLANS))
+def test_the_case_is_planned(case: Case) -> None:
+    plan = case.plan()
+    assert plan["refusals"] == []
+    assert {path: at(plan, path) for path in case.wanted} == case.wanted
+    assert [words for words in case.warned if not any(words in warning for warning in plan["warnings"])] == [], plan["warnings"]
+
+
+@pytest.mark.parametrize("case", REFUSALS.values(), ids=list(REFUSALS))
+def test_the_case_is_refused(case: Case) -> None:
+    plan = case.plan()
+    said = " ".join(plan["refusals"])
+    assert [words for words in case.words if words not in said] == [], plan["refusals"]
+    assert len(plan["refusals"]) == case.refusals, plan["refusals"]
+    assert {path: at(plan, path) for path in case.wanted} == case.wanted
+    assert [words for words in case.warned if not any(words in warning for warning in plan["warnings"])] == [], plan["warnings"]
+    assert not plan["converged"]
+
+
+def test_no_case_of_the_planner_is_left_out() -> None:
+    # Whether the archive has the headers of the running kernel is asked on the host: P24 is below.
+    assert sorted([*PLANS, *REFUSALS, "P24"], key=lambda name: int(name[1:])) == [f"P{number}" for number in range(1, 31)]
 
 
 REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], tuple[str, ...]]] = {
-    "P7": (
-        {"pci_id": "10de:2901", "nvswitches": 0},
-        {"gpu_expected": None, "nvidia_driver_flavour": "proprietary"},
-        ("B200 180GB (Blackwell) needs the open kernel modules", "set nvidia_driver_flavour: open"),
-    ),
-    "P13": (
-        H200,
-        {"gpu_expected": None, "nvidia_driver_version": "535.183.06"},
-        ("Driver branch 535 ended in 2026-06", "H200 SXM 141GB is listed from driver 550.90.07"),
-    ),
-    "P14": (
-        H200,
-        {
-            "gpu_expected": None,
-            "nvidia_driver_branch": 550,
-            "pytorch_image_ref": NGC_25_08,
-            "rackready_lock": lock_with("550.163.01", image=NGC_25_08),
-        },
-        (f"CUDA 13 in {NGC_25_08} needs driver 580.65.06 or newer", "use an image with CUDA 12 or a newer driver"),
-    ),
-    "P16": ({"distribution": ("debian", "11", "bullseye", "Debian GNU/Linux 11 (bullseye)")}, {}, ("is not a supported distribution",)),
-    "P17": ({"gpus": 0}, {}, ("There is no NVIDIA GPU on the PCI bus",)),
-    "P18": ({"gpus": 7}, {}, ("7 of 8 H100 SXM5 80GB are on the PCI bus", f"present: {', '.join(BUS_IDS[:7])}")),
-    "P25 F14": ({}, {"nvidia_container_toolkit_version": "1.17.0", "rackready_lock": plans.lock(toolkits=("1.17.0",))}, ("Toolkit 1.17.0 fails on images",)),
+    "F14": ({}, {"nvidia_container_toolkit_version": "1.17.0", "rackready_lock": plans.lock(toolkits=("1.17.0",))}, ("Toolkit 1.17.0 fails on images",)),
     "F7": ({}, {"nvidia_container_toolkit_version": "1.17.7", "rackready_lock": plans.lock(toolkits=("1.17.7",))}, ("Toolkit 1.17.7 GPU containers fail",)),
-    "P27": ({}, {"rackready_lock": {**plans.lock(), "images": {}}}, (f"The image {plans.IMAGE} is not in the lock", "playbooks/pin.yml")),
     # One sentence for all cards of which the same is said.
     "M1 with too much": (
         {},
@@ -77,7 +359,11 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], tuple[str, ...]]] = {
         {"mig_layout": [{"gpus": "all", "instances": {"1g.10gb": 7}}, {"gpus": [0], "instances": {"3g.40gb": 2}}]},
         ("mig_layout asks twice for the GPU 0000:1a:00.0, so it is not clear which layout it gets: name each GPU once",),
     ),
-    "a lock of another release": ({}, {"rackready_lock": lock_with("570.211.01")}, ("The lock has no nvidia-driver-cuda that is 580", "playbooks/pin.yml")),
+    "a lock of another release": (
+        {},
+        {"rackready_lock": plans.lock(drivers=("570.211.01",))},
+        ("The lock has no nvidia-driver-cuda that is 580", "playbooks/pin.yml"),
+    ),
     "M4": ({}, {"mig_layout": [{"gpus": [0], "instances": {"1g.10gb+me": 2}}]}, ("2 x 1g.10gb+me do not fit", "1g.10gb+me up to 1", "7g.80gb up to 1")),
 }
 
@@ -91,10 +377,8 @@ def test_refused(changes: dict[str, Any], variables: dict[str, Any], words: tupl
     assert not plan["converged"]
 
 
-# What the plan must hold: a path into it, and the value there.
-Wanted = dict[tuple[str | int, ...], Any]
 PLANNED: dict[str, tuple[dict[str, Any], dict[str, Any], Wanted]] = {
-    "P1 D1": (
+    "D1": (
         {},
         {},
         {
@@ -102,16 +386,6 @@ PLANNED: dict[str, tuple[dict[str, Any], dict[str, Any], Wanted]] = {
             ("areas", "nvidia_driver", "desired", "version"): "580.178.04",
             ("areas", "nvidia_fabric", "desired", "install"): ["nvidia-fabricmanager=580.178.04-1"],
             ("areas", "nvidia_fabric", "reasons", 0, "rule"): "4 NVSwitches on the PCI bus (NVSwitch 3 (H100, H200))",
-        },
-    ),
-    "P20": (
-        {},
-        {"mig_layout": [{"gpus": "all", "instances": {"1g.10gb": 7}}]},
-        {
-            ("areas", "mig", "desired", "resets"): [],
-            ("areas", "smoke_test", "desired", "not_applicable"): {
-                "all_reduce_exact": "MIG instances cannot talk to each other, and a process sees one of them"
-            },
         },
     ),
     "M1": (
@@ -138,12 +412,6 @@ PLANNED: dict[str, tuple[dict[str, Any], dict[str, Any], Wanted]] = {
         },
     ),
 }
-
-
-def at(value: Any, path: tuple[str | int, ...]) -> Any:
-    for step in path:
-        value = value[step]
-    return value
 
 
 @pytest.mark.parametrize(("changes", "variables", "wanted"), PLANNED.values(), ids=list(PLANNED))

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -39,11 +40,11 @@ def answers(found: pin.Needs, versions: dict[str, list[str]]) -> dict[str, Any]:
                 "key_sha256": hashlib.sha256(plans.KEY.encode()).hexdigest(),
                 "packages": {name: versions[name] for name in [*entry["packages"], *entry["optional"]] if name in versions},
             }
-            for entry in found.questions(CATALOG)["repositories"]
+            for entry in found.questions()["repositories"]
         ],
         "images": [
             {"ref": entry["ref"], "index": plans.INDEX, "platforms": {"linux/amd64": {"digest": plans.INDEX, "size_bytes": 1}}}
-            for entry in found.questions(CATALOG)["images"]
+            for entry in found.questions()["images"]
         ],
     }
 
@@ -55,20 +56,18 @@ VERSIONS = {
 
 
 def test_the_questions_name_repositories_keys_and_images() -> None:
-    questions = needs({}).questions(CATALOG)
+    questions = needs({}).questions()
     cuda = next(entry for entry in questions["repositories"] if entry["name"] == CUDA)
     assert cuda["url"] == "https://developer.download.nvidia.com/compute/cuda/repos/debian13/x86_64/"
     assert cuda["key_url"] == "https://developer.download.nvidia.com/compute/cuda/repos/debian13/x86_64/8793F200.pub"
     assert cuda["fingerprint"].endswith("8793F200")
     assert set(cuda["packages"]) == {"nvidia-driver-cuda", "nvidia-kernel-open-dkms", "nvidia-persistenced"}
-    assert set(cuda["optional"]) == {"nvidia-kernel-dkms", "nvidia-fabricmanager", "nvlsm"}
+    assert set(cuda["optional"]) == {"nvidia-kernel-dkms", "nvidia-fabricmanager", "nvlsm", "nvidia-imex"}
     assert questions["images"] == [{"ref": plans.IMAGE}]
 
 
 def test_a_mirror_is_asked_and_its_key_may_be_another() -> None:
-    questions = needs({"rackready_mirror": {"packages": {"nvidia-cuda": "https://m.example/cuda/"}, "images": {"nvcr.io": "r.example:5000"}}}).questions(
-        CATALOG
-    )
+    questions = needs({"rackready_mirror": {"packages": {"nvidia-cuda": "https://m.example/cuda/"}, "images": {"nvcr.io": "r.example:5000"}}}).questions()
     cuda = next(entry for entry in questions["repositories"] if entry["name"] == CUDA)
     assert cuda["url"] == "https://m.example/cuda/debian13/x86_64/"
     assert cuda["key_url"] == "https://m.example/cuda/debian13/x86_64/8793F200.pub"
@@ -78,7 +77,7 @@ def test_a_mirror_is_asked_and_its_key_may_be_another() -> None:
 
 def test_the_newest_version_that_fits_is_locked() -> None:
     found = needs({})
-    content, problems = pin.lock(found, CATALOG, answers(found, VERSIONS), "2026-12-01T04:00:00Z")
+    content, problems = pin.lock(found, answers(found, VERSIONS), "2026-12-01T04:00:00Z")
     assert problems == []
     packages = content["repositories"][CUDA]["packages"]
     assert packages["nvidia-driver-cuda"] == packages["nvidia-fabricmanager"] == ["580.200.01-1"]
@@ -91,7 +90,7 @@ def test_hosts_that_ask_for_different_versions_are_all_locked() -> None:
     found = needs(
         {}, {"nvidia_driver_branch": 595}, {"nvidia_driver_version": "580.65.06", "pytorch_image_ref": "pytorch/pytorch:2.13.0-cuda13.0-cudnn9-runtime"}
     )
-    content, problems = pin.lock(found, CATALOG, answers(found, VERSIONS), "2026-12-01T04:00:00Z")
+    content, problems = pin.lock(found, answers(found, VERSIONS), "2026-12-01T04:00:00Z")
     assert problems == []
     assert content["repositories"][CUDA]["packages"]["nvidia-driver-cuda"] == ["580.65.06-1", "580.200.01-1", "595.91.07-1"]
     assert list(content["images"]) == ["docker.io/pytorch/pytorch:2.13.0-cuda13.0-cudnn9-runtime", plans.IMAGE]
@@ -99,15 +98,63 @@ def test_hosts_that_ask_for_different_versions_are_all_locked() -> None:
 
 def test_a_rule_that_nothing_fits_is_a_problem() -> None:
     found = needs({"nvidia_driver_version": "580.1.1"})
-    _content, problems = pin.lock(found, CATALOG, answers(found, VERSIONS), "2026-12-01T04:00:00Z")
+    _content, problems = pin.lock(found, answers(found, VERSIONS), "2026-12-01T04:00:00Z")
     assert len(problems) == 3
     assert "has no nvidia-driver-cuda that is 580.1.1 (its newest is 595.91.07-1)" in problems[0]
 
 
-@pytest.mark.parametrize("cell", ["debian-13/aarch64", "ubuntu-24.04/x86_64"])
+@pytest.mark.parametrize("cell", ["debian-13/aarch64", "plan9-4/x86_64"])
 def test_what_the_catalog_does_not_know_cannot_be_locked(cell: str) -> None:
-    supported = "debian-12/x86_64, debian-13/x86_64"
-    assert needs({}, cell=cell).problems == [f"host-0: {cell} is not supported, so nothing can be locked for it: use one of {supported}."]
+    (problem,) = needs({}, cell=cell).problems
+    assert problem.startswith(f"host-0: {cell} is not supported, so nothing can be locked for it: use one of debian-12/x86_64, debian-13/x86_64, ubuntu")
+    assert "rhel" not in problem
+
+
+def test_a_branch_that_is_not_packaged_there_cannot_be_locked() -> None:
+    words = "the catalog has no driver packages of branch 580 for ubuntu-26.04/x86_64: use another release or branch."
+    assert needs({}, cell="ubuntu-26.04/x86_64").problems == [f"host-0: {words}"]
+    assert needs({"gpu_stack_release": "2026.11-production"}, cell="ubuntu-26.04/x86_64").problems == []
+
+
+def test_what_is_not_installed_with_apt_cannot_be_locked_yet() -> None:
+    words = "Rocky Linux 9 is installed with dnf, which rackready cannot do yet: nothing is locked for rocky-9/x86_64."
+    assert needs({}, cell="rocky-9/x86_64").problems == [f"host-0: {words}"]
+
+
+def test_a_repository_that_does_not_serve_the_cell_is_a_problem() -> None:
+    """A cell that only a mistake in the catalog can make: nothing is left out of a lock silently."""
+    catalog = replace(CATALOG, repositories={**CATALOG.repositories, "nvidia-container-toolkit": {**CATALOG.repositories["docker-ce"], "origins": {}}})
+    found = pin.Needs()
+    found.add("host", parse({}, catalog), catalog, CELL)
+    assert found.problems[0] == f"host: the repository nvidia-container-toolkit has nothing known for {CELL}, so nvidia-container-toolkit cannot be locked."
+
+
+@pytest.mark.parametrize(
+    ("cell", "variables", "required", "optional"),
+    [
+        ("ubuntu-24.04/aarch64", {}, {"nvidia-open-580"}, {"cuda-drivers-580", "nvidia-fabricmanager", "nvlsm", "nvidia-imex"}),
+        ("ubuntu-24.04/x86_64", {"gpu_stack_release": "2026.11-newest"}, {"nvidia-open"}, {"cuda-drivers", "nvidia-fabricmanager", "nvlsm", "nvidia-imex"}),
+        (
+            "ubuntu-22.04/x86_64",
+            {"gpu_stack_release": "2026.11-legacy"},
+            {"cuda-drivers-580"},
+            {"nvidia-open-580", "nvidia-fabricmanager", "nvlsm", "nvidia-imex"},
+        ),
+        ("ubuntu-22.04/x86_64", {"nvidia_driver_branch": 570}, {"nvidia-open-570"}, {"cuda-drivers-570", "nvidia-fabricmanager-570"}),
+    ],
+)
+def test_names_of_packages_are_those_of_distribution_and_branch(cell: str, variables: dict[str, Any], required: set[str], optional: set[str]) -> None:
+    found = needs(variables, cell=cell)
+    cuda = next(entry for entry in found.questions()["repositories"] if entry["name"] == f"nvidia-cuda/{cell}")
+    assert (set(cuda["packages"]), set(cuda["optional"])) == (required, optional)
+
+
+def test_a_release_without_a_number_takes_the_newest_driver_of_its_branch() -> None:
+    found = needs({"gpu_stack_release": "2026.11-newest"})
+    versions = {**VERSIONS, **{name: ["595.91.07-1", "620.40.01-1", "620.41.03-1"] for name in plans.DRIVER_PACKAGES}}
+    content, problems = pin.lock(found, answers(found, versions), "2026-12-01T04:00:00Z")
+    assert problems == []
+    assert content["repositories"][CUDA]["packages"]["nvidia-driver-cuda"] == ["620.41.03-1"]
 
 
 def test_docker_s_repository_is_locked_exactly_where_the_distribution_s_engine_is_too_old() -> None:
@@ -124,7 +171,7 @@ def test_two_mirrors_for_one_repository_are_a_problem() -> None:
 def test_the_lock_that_is_written_can_be_read_by_a_request() -> None:
     found = needs({"docker_source": "docker"})
     versions = {**VERSIONS, **{name: ["5:29.2.1-1~debian.13~trixie"] for name in plans.DOCKER_PACKAGES}}
-    content, problems = pin.lock(found, CATALOG, answers(found, versions), "2026-12-01T04:00:00Z")
+    content, problems = pin.lock(found, answers(found, versions), "2026-12-01T04:00:00Z")
     assert problems == []
     text = pin.render(content)
     assert text.startswith("---\n# Written by playbooks/pin.yml")
@@ -136,8 +183,8 @@ def test_the_lock_that_is_written_can_be_read_by_a_request() -> None:
 
 def test_the_time_of_writing_is_no_difference() -> None:
     found = needs({})
-    old, _problems = pin.lock(found, CATALOG, answers(found, VERSIONS), "2026-12-01T04:00:00Z")
-    new, _problems = pin.lock(found, CATALOG, answers(found, VERSIONS), "2027-01-01T04:00:00Z")
+    old, _problems = pin.lock(found, answers(found, VERSIONS), "2026-12-01T04:00:00Z")
+    new, _problems = pin.lock(found, answers(found, VERSIONS), "2027-01-01T04:00:00Z")
     assert pin.same(old, new)
     assert not pin.same(None, new)
     new["images"] = {}

@@ -126,7 +126,7 @@ def test_a_missing_gpu_is_refused_with_those_that_are_there() -> None:
         ({"architecture": "aarch64"}, {}, "Debian 13 (trixie) on aarch64 is not supported"),
         ({"broken": True}, {}, "dpkg has half-installed packages"),
         ({"busy": "apt-get (pid 123) holds /var/lib/dpkg/lock-frontend"}, {}, "apt-get (pid 123) holds"),
-        ({}, {"nvidia_driver_version": "535.183.06"}, "Driver branch 535 ended in 2026-06"),
+        ({"kernel": "5.15.148-tegra"}, {}, "This is a Jetson (kernel 5.15.148-tegra), so its driver is part of NVIDIA's system image"),
         ({}, {"nvidia_driver_branch": 999}, "Driver branch 999 is not in the catalog"),
         ({}, {"nvidia_driver_branch": 620, "nvidia_driver_flavour": "proprietary"}, "branch 620 has no proprietary kernel modules"),
         ({}, {"nvidia_driver_version": "580.65.06"}, "The lock has no nvidia-driver-cuda that is 580.65.06 (it has 580.178.04-1)"),

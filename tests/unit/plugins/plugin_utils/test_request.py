@@ -155,7 +155,7 @@ def test_an_unknown_name_that_is_near_nothing() -> None:
         ({"nvidia_driver_branch": True}, "nvidia_driver_branch is true, but must be a whole number or text."),
         ({"nvidia_driver_drain": None}, "nvidia_driver_drain is null, but must be true or false."),
         ({"docker_source": True}, "docker_source is true, but must be one of docker, distribution."),
-        ({"gpu_stack_release": ""}, 'gpu_stack_release is "", but must be one of 2026.11-longterm.'),
+        ({"gpu_stack_release": ""}, f'gpu_stack_release is "", but must be one of {", ".join(sorted(CATALOG.releases))}.'),
         ({"pytorch_image_ref": ""}, 'pytorch_image_ref is "", but does not look like a full image reference such as nvcr.io/nvidia/pytorch:26.07-py3.'),
         ({"rackready_records_dir": ""}, 'rackready_records_dir is "", but must not be empty.'),
         ({"rackready_pin_for": []}, "rackready_pin_for is [], but must have at least one entry."),
@@ -205,7 +205,15 @@ def test_an_unknown_name_that_is_near_nothing() -> None:
             {"pytorch_image_ref": "nvcr.io/nvidia/pytorch"},
             'pytorch_image_ref is "nvcr.io/nvidia/pytorch", but does not look like a full image reference such as nvcr.io/nvidia/pytorch:26.07-py3.',
         ),
-        ({"gpu_stack_release": "2020.01-old"}, 'gpu_stack_release is "2020.01-old", but must be one of 2026.11-longterm.'),
+        (
+            {"gpu_stack_release": "2020.01-old"},
+            'gpu_stack_release is "2020.01-old", but must be one of 2026.11-legacy, 2026.11-longterm, 2026.11-newest, 2026.11-production, 2026.11-torch28.',
+        ),
+        (
+            {"gpu_expected": {"model": "jetson-agx-orin", "count": 1}},
+            'gpu_expected.model is "jetson-agx-orin", and Jetson is not supported: its driver is part of NVIDIA\'s system image for the board and no package '
+            "of the driver repositories fits.",
+        ),
         (
             {"rackready_mirror": {"packages": {"cuda": "https://x"}}},
             "rackready_mirror.packages.cuda is not a package repository; the repositories are docker-ce, nvidia-container-toolkit, nvidia-cuda.",
@@ -220,10 +228,20 @@ def test_a_wrong_value_is_one_sentence(variables: dict[str, Any], sentence: str)
     assert mistakes(variables) == [sentence]
 
 
-def test_a_wrong_model_names_all_and_the_nearest() -> None:
-    sentence = mistakes({"gpu_expected": {"model": "h100-sxm5", "count": 8}})[0]
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        ("h100-sxm5", "did you mean h100-sxm5-80gb or h100-sxm5-64gb or h100-sxm5-94gb or h100-sxm5-96gb?"),
+        ("h200-sxm5-141gb", "did you mean h200-sxm-141gb or "),
+    ],
+)
+def test_a_wrong_model_names_those_that_are_alike(model: str, words: str) -> None:
+    assert words in mistakes({"gpu_expected": {"model": model, "count": 8}})[0]
+
+
+def test_a_model_that_is_like_no_other_names_all() -> None:
+    sentence = mistakes({"gpu_expected": {"model": "voodoo", "count": 8}})[0]
     assert all(slug in sentence for slug in CATALOG.gpus)
-    assert sentence.endswith("did you mean h100-sxm5-80gb?")
 
 
 def test_all_mistakes_are_told_at_once() -> None:
