@@ -13,6 +13,9 @@ from ansible_collections.rackready.gpu.plugins.plugin_utils.catalog_loader impor
 
 Plan = Mapping[str, Any]
 
+# Sites put secrets into it, and the sentence about a host that is not as planned is written into records.
+_NOT_SHOWN = " daemon_json"
+
 
 def lines(plan: Plan, facts: Mapping[str, Any], catalog: Catalog) -> list[str]:
     """The plan as text, one entry a line: the machine, then each area with what would be done and why."""
@@ -70,7 +73,8 @@ def not_converged(plan: Plan) -> str:
         if area["converged"] or name == "smoke_test":
             continue
         differences = [
-            f"{path.strip() or name} is {_value(is_now)} instead of {_value(will_be)}" for path, is_now, will_be in _differences(area["actual"], area["target"])
+            f"{path.strip() or name} {'differs' if path.startswith(_NOT_SHOWN) else f'is {_value(is_now)} instead of {_value(will_be)}'}"
+            for path, is_now, will_be in _differences(area["actual"], area["target"])
         ]
         found.append(f"{name} ({'; '.join(differences[:3]) or 'not planned'}{f' and {len(differences) - 3} more' if len(differences) > 3 else ''})")
     return f"{plan['host']}: the host is not as planned in {', '.join(found)}: run site.yml; if that has just run, its tasks above show the cause."

@@ -46,6 +46,8 @@ PREFIXES = (
 )
 
 
+# Sites put secrets into these, and what is refused is written into records.
+SECRET = frozenset({"docker_daemon_options", "gpu_tenants", "rackready_lock", "rackready_mirror", "smoke_test_env"})
 # jsonschema begins a message with the whole value that is wrong, and ends it with what is wrong.
 _LOCK_WORDS = 200
 
@@ -220,7 +222,7 @@ def _sentence(name: str, error: ValidationError) -> str:
     path = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in error.absolute_path)
     rule: Any = error.validator_value
     schema: Any = error.schema
-    where, found = f"{name}{path}", json.dumps(error.instance, default=str)
+    where, found = f"{name}{path}", _found(name, error)
     if name == "mig_layout" and not path:
         return f'{where} is {found}, but must be "off" (in quotes, or YAML reads it as false) or a list of {{gpus, instances}}.'
     number = isinstance(error.instance, int | float) and not isinstance(error.instance, bool)
@@ -247,6 +249,13 @@ def _sentence(name: str, error: ValidationError) -> str:
         case _:
             allowed = f"is not allowed: {error.message}"
     return f"{where} is {found}, but {allowed}."
+
+
+def _found(name: str, error: ValidationError) -> str:
+    """What was found, as it is written in JSON; of what may hold a secret its kind, unless it is a name or an address that is spelled wrongly."""
+    value = error.instance
+    kind = next((words for of, words in ((dict, "a mapping"), (list, "a list"), (str, "text")) if isinstance(value, of)), None)
+    return json.dumps(value, default=str) if kind is None or name not in SECRET or error.validator == "pattern" else kind
 
 
 def _type_words(types: str | list[str]) -> str:

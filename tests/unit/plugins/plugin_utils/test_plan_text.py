@@ -60,3 +60,10 @@ def test_a_host_that_is_not_as_planned_at_the_end_says_where() -> None:
         "h100-01: the host is not as planned in nvidia_driver (units nvidia-persistenced.service is enabled, failed instead of enabled, active): "
         "run site.yml; if that has just run, its tasks above show the cause."
     )
+
+
+def test_what_sites_put_secrets_into_is_not_repeated_in_a_sentence_that_is_recorded() -> None:
+    facts = apply_plan(BARE, plan_for(BARE))
+    for options in ({"log-opts": {"splunk-token": "hunter2"}}, {"log-opts": "hunter2"}):
+        sentence = plan_text.not_converged(plan_for(facts, docker_daemon_options=options))
+        assert "not as planned in docker (daemon_json log-opts differs): run site.yml" in sentence

@@ -171,6 +171,12 @@ def test_an_unknown_name_that_is_near_nothing() -> None:
         ),
         ({"smoke_test_env": {"A=B": "x"}}, 'smoke_test_env is "A=B", but does not look like the name of a variable such as NCCL_DEBUG.'),
         ({"smoke_test_env": {"A": None}}, "smoke_test_env.A is null, but must be text or a whole number or true or false."),
+        # What sites put secrets into is not repeated: these sentences are written into records.
+        ({"smoke_test_env": [{"name": "HF_TOKEN", "value": "hunter2"}]}, "smoke_test_env is a list, but must be a mapping."),
+        ({"smoke_test_env": "HF_TOKEN hunter2"}, "smoke_test_env is text, but must be a mapping."),
+        ({"smoke_test_env": {"A": ["hunter2"]}}, "smoke_test_env.A is a list, but must be text or a whole number or true or false."),
+        ({"docker_daemon_options": [{"log-opts": {"x": "hunter2"}}]}, "docker_daemon_options is a list, but must be a mapping."),
+        ({"gpu_tenants": [{"password": "hunter2"}]}, "gpu_tenants[0] is a mapping, but must have name."),
         ({"nvidia_driver_version": "580"}, 'nvidia_driver_version is "580", but does not look like a driver version such as "580.178.04".'),
         ({"nvidia_driver_branch": 58}, "nvidia_driver_branch is 58, but must be 100 or more."),
         ({"nvidia_driver_branch": "five"}, 'nvidia_driver_branch is "five", but does not look like a driver branch such as 580.'),
