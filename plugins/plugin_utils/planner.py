@@ -194,7 +194,7 @@ def _machine(context: Context, planned: Mapping[str, AreaPlan]) -> list[str]:
     # apt reads all sources at once: with one that it refuses, no area can install anything.
     if any(area.packages for area in touched):
         refusals += [sentence for area in planned.values() for sentence in _foreign_sources(context, area, written)]
-    installing = [name for name, area in planned.items() if not area.converged and any(context.installed(package) is None for package in area.packages)]
+    installing = [name for name, area in planned.items() if not area.converged and _installs(context, area)]
     refusals += room.refusals(context.facts["disk"], installing, context.catalog.room)
     if packages["broken"]:
         refusals.append(
@@ -205,6 +205,11 @@ def _machine(context: Context, planned: Mapping[str, AreaPlan]) -> list[str]:
             refusal(f"The package manager is busy: {packages['busy']}", "packages cannot be installed now", "wait until it is done, then run again")
         )
     return refusals
+
+
+def _installs(context: Context, area: AreaPlan) -> bool:
+    """Whether packages are new or get another version: both are fetched and unpacked beside what is there."""
+    return any((now := context.installed(name)) is None or version not in (None, now) for name, version in area.packages.items())
 
 
 def _unread(context: Context, area: AreaPlan) -> list[str]:

@@ -85,3 +85,12 @@ def test_a_masked_unit_needs_no_room_for_packages() -> None:
     for entry in facts["disk"].values():
         entry.update(free_mib=100, free_inodes=100)
     assert plan_for(facts)["refusals"] == []
+
+
+def test_another_version_needs_room_too() -> None:
+    facts = apply_plan(facts_for(), plan_for(facts_for()))
+    facts["packages"]["installed"]["nvidia-container-toolkit"]["version"] = "1.19.0-1"
+    assert plan_for(facts)["refusals"] == []
+    facts["disk"]["/var/cache/apt"].update(device=2, free_mib=10)
+    [sentence] = plan_for(facts)["refusals"]
+    assert sentence.startswith("/var/cache/apt has 10 MiB free and installing nvidia_container_toolkit needs 20 MiB there")
