@@ -49,7 +49,7 @@ def problem_with(directory: Path, inventories: Iterable[Path]) -> str | None:
     resolved = directory.resolve()
     for inventory in inventories:
         # Ansible reads every file of an inventory directory as inventory.
-        if inventory.is_dir() and (resolved == inventory.resolve() or inventory.resolve() in resolved.parents):
+        if _is_directory(inventory) and (resolved == inventory.resolve() or inventory.resolve() in resolved.parents):
             return f"it lies inside the inventory {inventory}"
     existing = next(folder for folder in (resolved, *resolved.parents) if folder.exists())
     if not existing.is_dir():
@@ -57,6 +57,14 @@ def problem_with(directory: Path, inventories: Iterable[Path]) -> str | None:
     if not os.access(existing, os.W_OK | os.X_OK):
         return f"{existing} is not writable"
     return None
+
+
+def _is_directory(path: Path) -> bool:
+    """Also of a list of hosts in place of a path, which can be longer than any name of a file."""
+    try:
+        return path.is_dir()
+    except OSError:
+        return False
 
 
 def folder_of(host: str) -> str:

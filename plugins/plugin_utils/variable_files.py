@@ -79,8 +79,12 @@ def repeated_key(text: str) -> tuple[str, int] | None:
     except (yaml.YAMLError, RecursionError):
         return None
     waiting = [root] if root is not None else []
+    known = set()  # an alias stands for a node that is somewhere else too, and that may even hold the alias
     while waiting:
         node = waiting.pop()
+        if id(node) in known:
+            continue
+        known.add(id(node))
         if isinstance(node, yaml.SequenceNode):
             waiting += node.value
         elif isinstance(node, yaml.MappingNode):
@@ -97,8 +101,10 @@ def repeated_key(text: str) -> tuple[str, int] | None:
 def ambiguous_locks(sources: Iterable[str]) -> list[str]:
     """A sentence for each lock file of these inventories in which a key stands twice."""
     found = []
-    for source in dict.fromkeys(path if path.is_dir() else path.parent for path in map(Path, sources) if path.exists()):
-        path = source / "group_vars" / "all" / LOCK_FILE
+    for directory in dict.fromkeys(map(_directory, sources)):
+        if directory is None:
+            continue
+        path = directory / "group_vars" / "all" / LOCK_FILE
         try:
             repeated = repeated_key(path.read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError):  # absent, or Ansible could not read it either
@@ -107,3 +113,12 @@ def ambiguous_locks(sources: Iterable[str]) -> list[str]:
             key, line = repeated
             found.append(f"{path}, line {line}, has {key} for the second time, so it is not clear what is locked: {lock_remedy(str(path))}.")
     return found
+
+
+def _directory(source: str) -> Path | None:
+    """Where an inventory lies; None for a list of hosts, which can be longer than any name of a file."""
+    path = Path(source)
+    try:
+        return path if path.is_dir() else path.parent if path.exists() else None
+    except OSError:
+        return None

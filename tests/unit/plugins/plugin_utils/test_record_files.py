@@ -136,7 +136,8 @@ def test_problem_with(tmp_path: Path) -> None:
     inventory = tmp_path / "inventory"
     inventory.mkdir()
     (tmp_path / "file").touch()
-    assert problem_with(tmp_path / "not/there/yet", [inventory, Path("localhost,")]) is None
+    hosts = "".join(f"h100-{number:02}.example.com," for number in range(40))  # longer than any name of a file
+    assert problem_with(tmp_path / "not/there/yet", [inventory, Path("localhost,"), Path(hosts)]) is None
     assert problem_with(inventory / "records", [inventory]) == f"it lies inside the inventory {inventory}"
     assert problem_with(inventory, [inventory]) == f"it lies inside the inventory {inventory}"
     assert problem_with(tmp_path / "file/records", []) == f"{tmp_path / 'file'} is not a directory"

@@ -35,6 +35,18 @@ def test_a_key_that_stands_twice_is_found_with_its_line(text: str, found: tuple[
     assert variable_files.repeated_key(text) == found
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("a: &a [*a]\n", id="an alias inside itself"),
+        pytest.param("a0: &a0 [x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" for n in range(1, 60)), id="aliases of aliases"),
+    ],
+)
+def test_aliases_do_not_hold_it_up(text: str) -> None:
+    assert variable_files.repeated_key(text) is None
+    assert variable_files.repeated_key(f"{text}a: 1\na: 2\n") is not None
+
+
 def test_a_lock_as_pin_writes_it_has_no_key_twice() -> None:
     assert variable_files.repeated_key(WHOLE) is None
 
@@ -43,7 +55,8 @@ def test_a_lock_that_a_merge_left_twice_is_named_with_line_and_remedy(tmp_path: 
     lock = tmp_path / "group_vars" / "all" / "rackready_images.yml"
     lock.parent.mkdir(parents=True)
     (tmp_path / "hosts.yml").touch()
-    sources = [str(tmp_path), str(tmp_path / "hosts.yml"), "h100-01,", str(tmp_path / "gone")]
+    hosts = "".join(f"h100-{number:02}.example.com," for number in range(40))  # longer than any name of a file
+    sources = [str(tmp_path), str(tmp_path / "hosts.yml"), "h100-01,", hosts, str(tmp_path / "gone")]
     assert variable_files.ambiguous_locks(sources) == []
     lock.write_text("rackready_lock: {}\nrackready_lock: {}\n", encoding="utf-8")
     assert variable_files.ambiguous_locks(sources) == [
