@@ -307,7 +307,7 @@ class RankLog:
                     str(event.get("status")),
                     str(reason) if reason else None,
                     event.get("value"),
-                    float(duration) if isinstance(duration, (int, float)) else None,
+                    duration if isinstance(duration, float) else None,
                 )
             )
 
@@ -331,7 +331,7 @@ class Transcript:
             return False
         try:
             event, _end = json.JSONDecoder().raw_decode(line[at:])
-        except ValueError:
+        except (ValueError, RecursionError):
             return False
         if event.get(MARK) != PROTOCOL or event.get("run") != self.run_id or not isinstance(event.get("event"), str):
             return False

@@ -99,7 +99,7 @@ options:
       - Its C(image_digest) and C(tier) must be those that are tested. UUIDs that are null are filled in.
       - The stamp that is there is removed before the container is started, so that a test that is killed leaves none, and when a test fails.
       - None is written either when the run that asked is gone by then, and its record with it. The next run tests again.
-        It stays where nothing was started because a GPU is in use.
+        It stays where nothing was started and nothing failed, as where a GPU is in use.
     type: dict
     required: true
     suboptions:

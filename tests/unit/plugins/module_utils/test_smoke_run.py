@@ -220,6 +220,7 @@ class TestTranscript:
             '{"rackready_smoke":1,"run":"0123456789ab","seq":1,"event":"end"}',
             '{"rackready_smoke":1,"run":"0123456789ab","rank":0,"seq":1,"event":7}',
             '{"rackready_smoke":1,"run":"0123456789ab","rank":0,"seq":1}',
+            pytest.param('{"rackready_smoke":' + "[" * 50000, id="nested too deeply"),
         ],
     )
     def test_what_is_not_a_complete_line_of_this_run_counts_for_nothing(self, line: str) -> None:
@@ -238,6 +239,11 @@ class TestTranscript:
         bad = lines(0, [{"event": "start"}, result("matmul_exact.fp64", "fail", "wrong")])[1:]
         transcript.feed([*good, *good, *bad])
         assert [r.status for r in transcript.ranks[0].results["matmul_exact.fp64"]] == ["pass", "fail"]
+
+    def test_a_duration_that_is_none_is_left_out(self) -> None:
+        transcript = Transcript(RUN, 1)
+        transcript.feed(lines(0, [{**result("matmul_exact.fp64", "pass"), "duration_s": 10**400}]))
+        assert [r.duration_s for r in transcript.ranks[0].results["matmul_exact.fp64"]] == [None]
 
     def test_events_without_a_name_or_of_unknown_kind_are_nothing(self) -> None:
         transcript = Transcript(RUN, 1)
