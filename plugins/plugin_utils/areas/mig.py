@@ -99,11 +99,10 @@ def layout(context: Context) -> tuple[dict[str, list[str]], list[str]]:
                 continue
             if not found:
                 have = ", ".join(f"{index} ({gpu.pci_bus_id})" for index, gpu in enumerate(context.gpus))
-                refusals.append(
-                    refusal(
-                        f"mig_layout[{number}] names the GPU {selector}, which this host does not have", "the layout cannot be applied", f"name one of {have}"
-                    )
-                )
+                text = isinstance(selector, str) and selector.isdigit()
+                what = f'mig_layout[{number}] names the GPU "{selector}" in quotes' if text else f"mig_layout[{number}] names the GPU {selector}"
+                remedy = f"write indices as numbers, in a list: one of {have}" if text else f"name one of {have}"
+                refusals.append(refusal(f"{what}, which this host does not have", "the layout cannot be applied", remedy))
             for gpu in found:
                 if gpu.pci_bus_id in named:
                     refusals.append(

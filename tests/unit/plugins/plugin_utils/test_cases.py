@@ -354,6 +354,11 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], tuple[str, ...]]] = {
         {"mig_layout": [{"gpus": [8], "instances": {"1g.10gb": 1}}]},
         ("mig_layout[0] names the GPU 8, which this host does not have", "name one of 0 (0000:1a:00.0), 1 "),
     ),
+    "an index in quotes": (
+        {},
+        {"mig_layout": [{"gpus": "0", "instances": {"1g.10gb": 1}}]},
+        ('mig_layout[0] names the GPU "0" in quotes, which this host does not have', "write indices as numbers, in a list: one of 0 (0000:1a:00.0), 1 "),
+    ),
     "a GPU twice": (
         {},
         {"mig_layout": [{"gpus": "all", "instances": {"1g.10gb": 7}}, {"gpus": [0], "instances": {"3g.40gb": 2}}]},
