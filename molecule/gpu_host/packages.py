@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Copyright: (c) 2026, rackready contributors
-"""Stand-in packages of NVIDIA's Debian repositories: real .deb files, named, versioned and depending as the real ones.
+"""Stand-in packages of NVIDIA's Debian and Ubuntu repositories: real .deb files, named, versioned and depending as the real ones.
 
 They hold no NVIDIA software. Programs in them are launchers of ``/opt/gpu-host-sim/sim``; libraries are empty shared objects;
 "kernel modules" are JSON files that the package's postinst puts where dkms would, if the running kernel's headers are there.
@@ -26,6 +26,7 @@ from gpu_host.elf import shared_object
 
 DRIVERS = ("580.159.04", "580.178.04", "595.91.07")
 TOOLKITS = ("1.19.0", "1.19.1", "1.20.0")
+LAST_BRANCH_IN_UBUNTU_NAMES = 580
 HOME = "/opt/gpu-host-sim"
 # 2026-12-01: the same input gives the same bytes.
 _TIME = "1796083200"
@@ -84,10 +85,11 @@ class Release:
     version: str
     architecture: str
     repository: str
+    build: str = "1"
 
     @property
     def revision(self) -> str:
-        return f"{self.version}-1"
+        return f"{self.version}-{self.build}"
 
     def package(
         self, name: str, summary: str, *, fields: dict[str, str] | None = None, files: Files | None = None, scripts: dict[str, str] | None = None
@@ -95,20 +97,24 @@ class Release:
         """A package of this version."""
         return Package(name, self.revision, self.architecture, self.repository, summary, fields or {}, files or {}, {}, scripts or {})
 
-    def library(self, name: str, soname: str) -> Package:
-        """A package with one shared library of this version, and the link that programs load it by."""
+    def library(self, name: str, *sonames: str) -> Package:
+        """A package with shared libraries of this version, and the links that programs load them by."""
         directory = "/usr/lib/" + {"amd64": "x86_64-linux-gnu", "arm64": "aarch64-linux-gnu"}[self.architecture]
-        file = f"{soname.rsplit('.so.', 1)[0]}.so.{self.version}"
+        named = {soname: f"{soname.rsplit('.so.', 1)[0]}.so.{self.version}" for soname in sonames}
         return Package(
             name,
             self.revision,
             self.architecture,
             self.repository,
-            f"{soname} of version {self.version}",
+            f"{', '.join(sonames)} of version {self.version}",
             {"Multi-Arch": "same"},
-            {f"{directory}/{file}": (shared_object(soname, self.architecture), 0o644)},
-            {f"{directory}/{soname}": file},
+            {f"{directory}/{file}": (shared_object(soname, self.architecture), 0o644) for soname, file in named.items()},
+            {f"{directory}/{soname}": file for soname, file in named.items()},
         )
+
+    def exactly(self, *names: str) -> str:
+        """Dependencies on packages of this very version."""
+        return ", ".join(f"{name} (= {self.revision})" for name in names)
 
 
 def _launcher(version: str, module: str, function: str, call: str, interpreter: str = "/usr/bin/python3") -> tuple[bytes, int]:
@@ -218,8 +224,8 @@ echo "Started \\"Nvidia Fabric Manager\\""
 """
 
 
-def _kernel_package(release: Release, flavour: str) -> Package:
-    names = {"open": "nvidia-kernel-open-dkms", "proprietary": "nvidia-kernel-dkms"}
+def _kernel_package(release: Release, names: dict[str, str], flavour: str) -> Package:
+    """The kernel modules of one flavour; NAMES: flavour -> package."""
     other = names["proprietary" if flavour == "open" else "open"]
     version = release.version
     source = json.dumps({"version": version, "flavour": flavour}) + "\n"
@@ -244,40 +250,32 @@ fi
     )
 
 
-def driver_packages(version: str, architecture: str) -> list[Package]:
-    """The packages of one driver version as NVIDIA's CUDA repository of Debian names them."""
-    release = Release(version, architecture, "nvidia-cuda")
-    revision = release.revision
-    needed = ", ".join(f"{name} (= {revision})" for name in [*_LIBRARIES, "nvidia-modprobe", "nvidia-persistenced"])
-    kernel = f"nvidia-kernel-open-dkms (= {revision}) | nvidia-kernel-dkms (= {revision})"
+def _smi(version: str) -> Files:
+    # Containers get this file too, and their Python may be elsewhere.
+    return {"/usr/bin/nvidia-smi": _launcher(version, "smi", "main", "sys.argv[1:]", "/usr/bin/env python3")}
+
+
+def _persistenced(release: Release, name: str, depends: str) -> Package:
+    return release.package(
+        name,
+        "persistence daemon",
+        fields={"Depends": f"{depends}, init-system-helpers, python3"},
+        files={
+            "/usr/bin/nvidia-persistenced": _launcher(release.version, "daemons", "persistenced", "VERSION"),
+            "/usr/lib/systemd/system/nvidia-persistenced.service": (_PERSISTENCED_UNIT, 0o644),
+        },
+        scripts=_unit_scripts("nvidia-persistenced.service"),
+    )
+
+
+def _fabric_packages(release: Release) -> list[Package]:
     return [
-        *(release.library(name, soname) for name, soname in _LIBRARIES.items()),
-        release.package("nvidia-modprobe", "loads the modules", files={"/usr/bin/nvidia-modprobe": (_MODPROBE, 0o755)}),
-        release.package(
-            "nvidia-persistenced",
-            "persistence daemon",
-            fields={"Depends": f"libnvidia-cfg1 (= {revision}), init-system-helpers, python3"},
-            files={
-                "/usr/bin/nvidia-persistenced": _launcher(version, "daemons", "persistenced", "VERSION"),
-                "/usr/lib/systemd/system/nvidia-persistenced.service": (_PERSISTENCED_UNIT, 0o644),
-            },
-            scripts=_unit_scripts("nvidia-persistenced.service"),
-        ),
-        release.package(
-            "nvidia-driver-cuda",
-            "nvidia-smi and the CUDA part of the driver",
-            fields={"Depends": f"python3, {needed}, {kernel}", "Conflicts": "nvidia-smi", "Provides": f"nvidia-smi (= {revision})"},
-            # Containers get this file too, and their Python may be elsewhere.
-            files={"/usr/bin/nvidia-smi": _launcher(version, "smi", "main", "sys.argv[1:]", "/usr/bin/env python3")},
-        ),
-        _kernel_package(release, "open"),
-        _kernel_package(release, "proprietary"),
         release.package(
             "nvidia-fabricmanager",
             "fabric manager of NVSwitch boards",
-            fields={"Depends": "python3", "Suggests": f"libnvidia-nscq (= {revision})"},
+            fields={"Depends": "python3", "Suggests": release.exactly("libnvidia-nscq")},
             files={
-                "/usr/bin/nv-fabricmanager": _launcher(version, "daemons", "fabricmanager", "VERSION"),
+                "/usr/bin/nv-fabricmanager": _launcher(release.version, "daemons", "fabricmanager", "VERSION"),
                 "/usr/bin/nvidia-fabricmanager-start.sh": (_FABRIC_START, 0o755),
                 "/usr/share/nvidia/nvswitch/fabricmanager.cfg": (b"# stand-in of the rackready lab\nDAEMONIZE=1\nFABRIC_MODE=0\n", 0o644),
                 "/usr/lib/systemd/system/nvidia-fabricmanager.service": (_FABRIC_UNIT, 0o644),
@@ -286,6 +284,55 @@ def driver_packages(version: str, architecture: str) -> list[Package]:
             scripts={"postinst": _DAEMON_RELOAD, **_stop_scripts("nvidia-fabricmanager.service")},
         ),
         release.library("libnvidia-nscq", "libnvidia-nscq.so.2"),
+    ]
+
+
+def driver_packages(version: str, architecture: str) -> list[Package]:
+    """The packages of one driver version as NVIDIA's CUDA repository of Debian names them."""
+    release = Release(version, architecture, "nvidia-cuda")
+    kernels = {"open": "nvidia-kernel-open-dkms", "proprietary": "nvidia-kernel-dkms"}
+    needed = release.exactly(*_LIBRARIES, "nvidia-modprobe", "nvidia-persistenced")
+    kernel = " | ".join(release.exactly(name) for name in kernels.values())
+    return [
+        *(release.library(name, soname) for name, soname in _LIBRARIES.items()),
+        release.package("nvidia-modprobe", "loads the modules", files={"/usr/bin/nvidia-modprobe": (_MODPROBE, 0o755)}),
+        _persistenced(release, "nvidia-persistenced", release.exactly("libnvidia-cfg1")),
+        release.package(
+            "nvidia-driver-cuda",
+            "nvidia-smi and the CUDA part of the driver",
+            fields={"Depends": f"python3, {needed}, {kernel}", "Conflicts": "nvidia-smi", "Provides": release.exactly("nvidia-smi")},
+            files=_smi(version),
+        ),
+        *(_kernel_package(release, kernels, flavour) for flavour in kernels),
+        *_fabric_packages(release),
+    ]
+
+
+def ubuntu_driver_packages(version: str, architecture: str) -> list[Package]:
+    """The same as the CUDA repository of Ubuntu names them: with the branch up to 580, without it from 590 on."""
+    release = Release(version, architecture, "nvidia-cuda-ubuntu", "0ubuntu1")
+    branch = version.split(".", maxsplit=1)[0]
+    tag = f"-{branch}" if int(branch) <= LAST_BRANCH_IN_UBUNTU_NAMES else ""
+    compute, utils, daemon = f"libnvidia-compute{tag}", f"nvidia-utils{tag}", f"nvidia-compute-utils{tag}"
+    kernels = {"open": f"nvidia-dkms{tag}-open", "proprietary": f"nvidia-dkms{tag}"}
+    drivers = {"open": f"nvidia-driver{tag}-open", "proprietary": f"nvidia-driver{tag}"}
+    whole = {"open": f"nvidia-open{tag}", "proprietary": f"cuda-drivers{tag}"}
+    return [
+        release.library(compute, *_LIBRARIES.values()),
+        release.package("nvidia-modprobe", "loads the modules", files={"/usr/bin/nvidia-modprobe": (_MODPROBE, 0o755)}),
+        release.package(utils, "nvidia-smi", fields={"Depends": f"python3, {release.exactly(compute)}"}, files=_smi(version)),
+        _persistenced(release, daemon, release.exactly(compute)),
+        *(_kernel_package(release, kernels, flavour) for flavour in kernels),
+        *(
+            release.package(
+                drivers[flavour],
+                f"the driver, {flavour} flavour",
+                fields={"Depends": release.exactly(compute, utils, daemon, kernels[flavour], "nvidia-modprobe")},
+            )
+            for flavour in drivers
+        ),
+        *(release.package(whole[flavour], f"all of the driver, {flavour} flavour", fields={"Depends": release.exactly(drivers[flavour])}) for flavour in whole),
+        *_fabric_packages(Release(version, architecture, release.repository)),
     ]
 
 
@@ -407,7 +454,7 @@ fi
         f"linux-headers-{release}",
         f"{re.sub(r'[^0-9.].*', '', release)}-1",
         architecture,
-        "debian",
+        "archive",
         f"headers of kernel {release}",
         {},
         {f"/usr/src/linux-headers-{release}/README": (b"Stand-in of the rackready lab: there is no header here.\n", 0o644)},
@@ -418,7 +465,7 @@ fi
 
 def all_packages(kernel_release: str, architecture: str = "amd64") -> list[Package]:
     """Every package that the lab's repositories serve."""
-    found = [package for version in DRIVERS for package in driver_packages(version, architecture)]
+    found = [package for version in DRIVERS for package in [*driver_packages(version, architecture), *ubuntu_driver_packages(version, architecture)]]
     found += [pinning_package(branch) for branch in sorted({version.split(".", maxsplit=1)[0] for version in DRIVERS})]
     found += [package for version in TOOLKITS for package in toolkit_packages(version, architecture)]
     return [*found, headers_package(kernel_release, architecture)]
@@ -456,7 +503,8 @@ def _run(command: list[str]) -> None:
 def build_packages(out: Path, kernel_release: str, architecture: str = "amd64", run: Callable[[list[str]], None] = _run) -> list[Path]:
     """Build every stand-in package with dpkg-deb.
 
-    :param out: the packages go into its folders ``nvidia-cuda``, ``nvidia-container-toolkit`` and ``debian``, one for each repository.
+    :param out: the packages go into its folders ``nvidia-cuda``, ``nvidia-cuda-ubuntu``, ``nvidia-container-toolkit`` and
+        ``archive``, one for each repository.
     :param kernel_release: ``uname -r`` of the machine that the lab's containers run on.
     :returns: paths of the .deb files.
     :raises subprocess.CalledProcessError: dpkg-deb failed.

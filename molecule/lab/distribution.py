@@ -16,13 +16,27 @@ from .errors import LabError
 @dataclass(frozen=True)
 class Distribution:
     key: str  # as the facts have it: debian-13
-    suite: str
+    root: str
+    suite: str | None
     packages: tuple[str, ...]
     mirror: tuple[str, ...]
-    archive_path: str
+    os_release: dict[str, str]
+    vendor: str
+    version: str
+    codename: str
     cuda_repository: str
     cuda_key: str
     docker_from: str | None
+
+    @property
+    def archive_path(self) -> str:
+        """Where the site mirror of the distribution lies on the services host."""
+        return self.vendor.lower()
+
+    @property
+    def needs(self) -> set[str]:
+        """The distributions whose root file systems and mirrors must be there."""
+        return {self.root} | ({self.docker_from} if self.docker_from else set())
 
 
 def parse(text: str) -> dict[str, Distribution]:
@@ -30,10 +44,14 @@ def parse(text: str) -> dict[str, Distribution]:
     return {
         key: Distribution(
             key=key,
-            suite=entry["suite"],
-            packages=tuple(entry["packages"]),
-            mirror=tuple(entry["mirror"]),
-            archive_path=entry["archive_path"],
+            root=entry["root"],
+            suite=entry.get("suite"),
+            packages=tuple(entry.get("packages", ())),
+            mirror=tuple(entry.get("mirror", ())),
+            os_release=entry.get("os_release", {}),
+            vendor=entry["vendor"],
+            version=entry["version"],
+            codename=entry["codename"],
             cuda_repository=entry["cuda_repository"],
             cuda_key=entry["cuda_key"],
             docker_from=entry["docker_from"],

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from .distribution import Distribution
 from .errors import LabError
 
 
@@ -41,11 +42,11 @@ PACKAGES = (
 STAND_IN_VERSION = "2.0.0"
 
 
-def build(engine: Path, own: Path, suite: str, out: Path) -> None:
-    """Write Docker's packages for SUITE to OUT.
+def build(engine: Path, own: Path, distribution: Distribution, out: Path) -> None:
+    """Write Docker's packages for a distribution to OUT.
 
     :param engine: the mirror of the distribution whose engine is taken.
-    :param own: the mirror of the distribution that it is for.
+    :param own: the mirror of the distribution that it is for, which has the runc that runs there.
     """
     with tempfile.TemporaryDirectory(prefix="docker-packages-") as scratch:
         runc = _unpack(_one(own, "runc"), Path(scratch) / "runc")
@@ -62,7 +63,7 @@ def build(engine: Path, own: Path, suite: str, out: Path) -> None:
                 (root / "usr/sbin").mkdir(parents=True, exist_ok=True)
                 shutil.copy2(next(runc.glob("usr/*bin/runc")), root / "usr/sbin/runc")
             (root / "DEBIAN/md5sums").unlink(missing_ok=True)
-            fields = control(package, version, suite)
+            fields = control(package, version, distribution)
             (root / "DEBIAN/control").write_text("".join(f"{name}: {value}\n" for name, value in fields.items() if value), encoding="utf-8")
             _run("dpkg-deb", "--root-owner-group", "-Znone", "--build", str(root), str(out))
 
@@ -75,13 +76,13 @@ def upstream(file_name: str) -> str:
     return found[1]
 
 
-def control(package: Repackaged, version: str, suite: str) -> Mapping[str, str]:
+def control(package: Repackaged, version: str, distribution: Distribution) -> Mapping[str, str]:
     """The control fields of one package, the version written as Docker does: ``5:26.1.5-1~debian.12~bookworm``."""
-    number = {"bookworm": "12", "trixie": "13"}[suite]
+    tag = f"{distribution.vendor.lower()}.{distribution.version}~{distribution.codename}"
     what = f"Debian's {package.of}" if package.of else "nothing"
     return {
         "Package": package.name,
-        "Version": f"{package.epoch}{version}-1~debian.{number}~{suite}",
+        "Version": f"{package.epoch}{version}-1~{tag}",
         "Architecture": "amd64",
         "Maintainer": "rackready lab <lab@rackready.invalid>",
         "Section": "admin",

@@ -6,16 +6,20 @@ from __future__ import annotations
 
 import io
 import tarfile
+from collections.abc import Mapping
 from pathlib import Path
 
 from . import rootfs
 from .distribution import Distribution
 from .engine import Engine
+from .errors import LabError
 from .names import IMAGE, INPUTS_LABEL, LABEL, SERVICES_HOSTNAME, host_image, root_image
 from .paths import Layout
 from .services import import_image
 from .steps import digest_of
 
+# What /etc/os-release leads to: a file in place of that link would be in the way of the next one.
+OS_RELEASE = "usr/lib/os-release"
 ARCHIVE_KEY = "usr/share/keyrings/site-mirror.asc"
 
 # systemd asks for nothing else of a container's image; the units masked would act on the machine's kernel or lock apt at some moment.
@@ -32,6 +36,8 @@ if [ -x /opt/gpu-host-sim/install ]; then /opt/gpu-host-sim/install; fi
 
 
 def root(distribution: Distribution) -> rootfs.Root:
+    if distribution.suite is None:
+        raise LabError(f"{distribution.key} has no root file system of its own; its entry in distributions.yml names one")
     return rootfs.Root(distribution.suite, distribution.packages)
 
 
@@ -63,7 +69,7 @@ def apt_sources(distribution: Distribution) -> str:
     return (
         "Types: deb\n"
         f"URIs: https://{SERVICES_HOSTNAME}/{distribution.archive_path}\n"
-        f"Suites: {distribution.suite}\n"
+        f"Suites: {distribution.codename}\n"
         "Components: main\n"
         f"Signed-By: /{ARCHIVE_KEY}\n"
     )
@@ -78,14 +84,20 @@ def overlay(layout: Layout, distribution: Distribution) -> bytes:
     files: dict[str, tuple[int, bytes]] = {
         "usr/local/share/ca-certificates/site.crt": (0o644, (layout.tls / "ca.crt").read_bytes()),
         ARCHIVE_KEY: (0o644, (layout.signing / "public.asc").read_bytes()),
-        "etc/apt/sources.list.d/debian.sources": (0o644, apt_sources(distribution).encode()),
+        f"etc/apt/sources.list.d/{distribution.vendor.lower()}.sources": (0o644, apt_sources(distribution).encode()),
         "etc/systemd/system/docker.service.d/10-container.conf": (0o644, DOCKER_DROP_IN.encode()),
     }
+    if distribution.os_release:
+        files[OS_RELEASE] = (0o644, os_release(distribution.os_release))
     for path in sorted(layout.gpu_host.rglob("*")) if layout.gpu_host.is_dir() else []:
         if path.is_file() and "__pycache__" not in path.parts:
             mode = 0o755 if path.stat().st_mode & 0o100 else 0o644
             files[f"opt/gpu-host-sim/{path.relative_to(layout.gpu_host)}"] = (mode, path.read_bytes())
     return tar_of(files)
+
+
+def os_release(fields: Mapping[str, str]) -> bytes:
+    return "".join(f'{name}="{value}"\n' for name, value in fields.items()).encode()
 
 
 def tar_of(files: dict[str, tuple[int, bytes]]) -> bytes:
@@ -99,8 +111,16 @@ def tar_of(files: dict[str, tuple[int, bytes]]) -> bytes:
     return out.getvalue()
 
 
-def inputs(layout: Layout, root_id: str) -> str:
-    parts: list[object] = [root_id, PREPARE, DOCKER_DROP_IN, layout.tls / "ca.crt", layout.signing / "public.asc"]
+def inputs(layout: Layout, distribution: Distribution, root_id: str) -> str:
+    parts: list[object] = [
+        root_id,
+        distribution.os_release,
+        apt_sources(distribution),
+        PREPARE,
+        DOCKER_DROP_IN,
+        layout.tls / "ca.crt",
+        layout.signing / "public.asc",
+    ]
     return digest_of(*parts, *([layout.gpu_host] if layout.gpu_host.is_dir() else []), Path(__file__))
 
 
@@ -113,7 +133,7 @@ def make(layout: Layout, engine: Engine, distribution: Distribution, wanted: str
     engine.attempt("rm", "--force", "--volumes", name)
     try:
         engine.run(
-            *["run", "--interactive", "--network=none", f"--name={name}", f"--label={LABEL}=tool", root_image(distribution.key), "sh", "-c", PREPARE],
+            *["run", "--interactive", "--network=none", f"--name={name}", f"--label={LABEL}=tool", root_image(distribution.root), "sh", "-c", PREPARE],
             stdin=overlay(layout, distribution),
         )
         engine.run(

@@ -12,7 +12,7 @@ from . import ssh
 from .engine import Engine, EngineKind
 from .errors import LabError
 from .fleet import Host
-from .host_image import tar_of
+from .host_image import OS_RELEASE, os_release, tar_of
 from .names import CHECKOUT_LABEL, INPUTS_LABEL, LABEL, NETWORK, SERVICES_ADDRESS, SERVICES_HOSTNAME, host_image
 from .paths import Layout
 from .steps import digest_of
@@ -85,8 +85,7 @@ def create(layout: Layout, engine: Engine, host: Host, wanted: str, kind: Engine
         "etc/gpu-host-sim/board.json": (0o644, json.dumps(host.board, indent=2).encode() + b"\n"),
     }
     if host.os_release:
-        # Not through /etc/os-release, a link: docker cp would put a file where the link points to, or fail.
-        files["usr/lib/os-release"] = (0o644, "".join(f'{name}="{value}"\n' for name, value in host.os_release.items()).encode())
+        files[OS_RELEASE] = (0o644, os_release(host.os_release))
     engine.run("cp", "-", f"{host.name}:/", stdin=tar_of(files))
     engine.run("start", host.name)
 

@@ -45,14 +45,15 @@ def repositories(distribution: Distribution) -> dict[str, Repository]:
     """By the name that the simulated GPU host gives them: what the vendors and the distribution would serve to a host of this distribution."""
     cuda = f"cuda/{distribution.cuda_repository}/x86_64"
     found = {
-        "nvidia-cuda": Repository(cuda, "NVIDIA", None, (f"{cuda}/{distribution.cuda_key}",)),
+        {"Debian": "nvidia-cuda", "Ubuntu": "nvidia-cuda-ubuntu"}[distribution.vendor]: Repository(cuda, "NVIDIA", None, (f"{cuda}/{distribution.cuda_key}",)),
         "nvidia-container-toolkit": Repository(
             "libnvidia-container/stable/deb/amd64", "https://nvidia.github.io/libnvidia-container", None, ("libnvidia-container/gpgkey",)
         ),
-        "debian": Repository(distribution.archive_path, "Debian", (distribution.suite, "main"), (f"{distribution.archive_path}/key.asc",)),
+        "archive": Repository(distribution.archive_path, distribution.vendor, (distribution.codename, "main"), (f"{distribution.archive_path}/key.asc",)),
     }
     if distribution.docker_from is not None:
-        found["docker-ce"] = Repository("docker/debian", "Docker", (distribution.suite, "stable"), ("docker/debian/gpg",))
+        path = f"docker/{distribution.vendor.lower()}"
+        found["docker-ce"] = Repository(path, "Docker", (distribution.codename, "stable"), (f"{path}/gpg",))
     return found
 
 
@@ -95,11 +96,11 @@ def make(layout: Layout, engine: Engine, distributions: Iterable[Distribution]) 
             for package in packages:
                 if package.parent.name == name:
                     shutil.copy(package, pool)
-            if name == "debian":
-                for package in (layout.mirror / distribution.key).glob("*.deb"):
+            if name == "archive":
+                for package in (layout.mirror / distribution.root).glob("*.deb"):
                     shutil.copy(package, pool)
             elif name == "docker-ce" and distribution.docker_from is not None:
-                docker_packages.build(layout.mirror / distribution.docker_from, layout.mirror / distribution.key, distribution.suite, pool)
+                docker_packages.build(layout.mirror / distribution.docker_from, layout.mirror / distribution.root, distribution, pool)
             index = ["flat", repository.origin] if repository.suite is None else ["suite", repository.origin, *repository.suite]
             engine.tool(SERVICES_IMAGE, ["/lab/index_repository.sh", *index], {folder: "/repo", layout.signing: "/signing", layout.code: "/lab"})
             for key in repository.keys:

@@ -31,7 +31,6 @@ def up(layout: Layout, engine: Engine, name: str, say: Callable[[str], None]) ->
     known = distributions.load(layout.code / "distributions.yml")
     wanted = fleet.load(layout.fleets, name, known)
     used = [known[key] for key in sorted({host.distribution for host in wanted})]
-    built = used + [known[key] for key in sorted({one.docker_from for one in used if one.docker_from} - {one.key for one in used})]
     steps = Steps(layout.stamps, say)
     shutil.rmtree(layout.work, ignore_errors=True)
     layout.work.mkdir(parents=True)
@@ -64,15 +63,17 @@ def up(layout: Layout, engine: Engine, name: str, say: Callable[[str], None]) ->
         made=lambda: services.running(engine, inputs),
         make=lambda: services.start(layout, engine, inputs),
     )
-    for one in built:
-        up_distribution(layout, engine, steps, one)
-    inputs = repository_inputs(layout, built)
+    for key in sorted({key for one in used for key in one.needs}):
+        up_root(layout, engine, steps, known[key])
+    for one in used:
+        up_image(layout, engine, steps, one)
+    inputs = repository_inputs(layout, used)
     steps.run(
         "repositories",
         "signed package repositories",
         inputs,
         made=(layout.served / "repo").is_dir,
-        make=lambda: repository.make(layout, engine, built),
+        make=lambda: repository.make(layout, engine, used),
     )
     steps.run(
         "pytorch",
@@ -90,7 +91,7 @@ def up(layout: Layout, engine: Engine, name: str, say: Callable[[str], None]) ->
     layout.fleet_file.write_text(name)
 
 
-def up_distribution(layout: Layout, engine: Engine, steps: Steps, one: distributions.Distribution) -> None:
+def up_root(layout: Layout, engine: Engine, steps: Steps, one: distributions.Distribution) -> None:
     steps.run(
         f"root-{one.key}",
         f"root file system and package mirror of {one.key}",
@@ -98,7 +99,10 @@ def up_distribution(layout: Layout, engine: Engine, steps: Steps, one: distribut
         made=lambda: host_image.root_present(layout, engine, one),
         make=lambda: host_image.make_root(layout, engine, one),
     )
-    inputs = host_image.inputs(layout, image_id(engine, root_image(one.key)))
+
+
+def up_image(layout: Layout, engine: Engine, steps: Steps, one: distributions.Distribution) -> None:
+    inputs = host_image.inputs(layout, one, image_id(engine, root_image(one.root)))
     steps.run(
         f"image-{one.key}",
         f"image of {one.key} hosts",
@@ -112,7 +116,8 @@ def repository_inputs(layout: Layout, used: list[distributions.Distribution]) ->
     code = [layout.code / name for name in ("repository.py", "docker_packages.py", "index_repository.sh")]
     parts: list[Path | str] = [layout.gpu_host, *code, layout.signing / "public.asc"]
     for one in used:
-        parts += [one.key, one.archive_path, one.cuda_repository, one.suite, *sorted(path.name for path in (layout.mirror / one.key).iterdir())]
+        mirrored = [path.name for key in sorted(one.needs) for path in sorted((layout.mirror / key).iterdir())]
+        parts += [one.key, one.vendor, one.version, one.codename, one.cuda_repository, one.cuda_key, *mirrored]
     return digest_of(os.uname().release, *parts)
 
 

@@ -7,9 +7,11 @@ import subprocess
 
 import pytest
 from lab.play import ROOT, Played, play
+from testinfra import get_host
 from testinfra.host import Host
 
-FIT = ("h100-01", "a100-01")
+# Host -> its GPUs.
+FIT = {"h100-01": 8, "a100-01": 8, "h200-01": 1}
 # Host -> outcome and words of the reason.
 UNFIT = {
     "cpu-01": ("refused", "There is no NVIDIA GPU on the PCI bus"),
@@ -30,7 +32,7 @@ def first() -> Played:
 def test_a_host_that_can_be_provisioned_is_whatever_happens_to_the_others(first: Played, host: str) -> None:
     record = first.record(host)
     assert record["outcome"] == "simulated", record["reason"]
-    assert len({check["gpu"]["uuid"] for check in record["checks"] if check["gpu"]}) == 8
+    assert len({check["gpu"]["uuid"] for check in record["checks"] if check["gpu"]}) == FIT[host]
 
 
 @pytest.mark.parametrize("host", UNFIT)
@@ -49,7 +51,7 @@ def test_the_exit_status_tells(first: Played) -> None:
 
 
 def test_the_last_lines_are_one_for_each_host(first: Played) -> None:
-    lines = first.output.rstrip().splitlines()[-5:]
+    lines = first.output.rstrip().splitlines()[-len(FIT) - len(UNFIT) :]
     assert [line.split()[:2] for line in lines] == sorted([*([host, "simulated"] for host in FIT), *([host, UNFIT[host][0]] for host in UNFIT)])
 
 
@@ -94,8 +96,22 @@ class TestA100OnDebian12:
         assert "nvidia-fabricmanager" in played.record("a100-01")["reason"]
 
 
+class TestH200OnUbuntu:
+    """A single card without a fabric, on a distribution whose packages have other names."""
+
+    def test_the_driver_has_ubuntu_s_names_and_is_held(self, first: Played) -> None:
+        driver = first.record("h200-01")["plan"]["areas"]["nvidia_driver"]["desired"]
+        assert "nvidia-open-580=580.178.04-0ubuntu1" in driver["install"]
+        on_host = get_host("ssh://h200-01", ssh_config=str(ROOT / ".lab/ssh/config"))
+        assert on_host.package("nvidia-open-580").version == "580.178.04-0ubuntu1"
+        assert {"nvidia-open-580", "libnvidia-compute-580"} <= set(on_host.check_output("apt-mark showhold").split())
+
+    def test_there_is_no_fabric_and_the_record_says_that_this_was_known_beforehand(self, first: Played) -> None:
+        assert [check["status"] for check in first.record("h200-01")["checks"] if check["name"] == "fabric"] == ["not_applicable"]
+
+
 def test_a_second_run_over_the_good_hosts_changes_nothing_and_ends_well(first: Played) -> None:
     assert {first.record(host)["outcome"] for host in FIT} == {"simulated"}
     played = play("site.yml", limit=",".join(FIT))
     assert played.status == 0, played.output
-    assert [played.record(host)["changed"] for host in FIT] == [[], []]
+    assert [played.record(host)["changed"] for host in FIT] == [[]] * len(FIT)

@@ -7,11 +7,13 @@ import platform
 from pathlib import Path
 
 import pytest
+import yaml
 from gpu_host import packages
 from gpu_host.elf import shared_object
 
 RELEASE = "6.12.57-amd64"
 ALL = packages.all_packages(RELEASE)
+CATALOG = yaml.safe_load((Path(__file__).resolve().parents[3] / "plugins/plugin_utils/catalog/driver_packages.yml").read_text())["driver_packages"]
 
 
 def named(name: str, version: str) -> packages.Package:
@@ -24,7 +26,7 @@ def test_every_package_says_that_it_is_a_stand_in() -> None:
 
 
 def test_names_and_versions_are_unique() -> None:
-    assert len({(package.name, package.version) for package in ALL}) == len(ALL)
+    assert len({(package.repository, package.name, package.version) for package in ALL}) == len(ALL)
 
 
 @pytest.mark.parametrize("version", packages.DRIVERS)
@@ -34,13 +36,32 @@ def test_the_driver_depends_on_exactly_its_own_version(version: str) -> None:
     assert f"nvidia-kernel-open-dkms (= {version}-1) | nvidia-kernel-dkms (= {version}-1)" in depends
 
 
-@pytest.mark.parametrize("package", ALL, ids=lambda package: f"{package.name}={package.version}")
+@pytest.mark.parametrize("package", ALL, ids=lambda package: f"{package.repository}/{package.name}={package.version}")
 def test_every_dependency_on_a_stand_in_is_served(package: packages.Package) -> None:
-    served = {(each.name, each.version) for each in ALL}
+    served = {(each.name, each.version) for each in ALL if each.repository == package.repository}
     for group in filter(None, package.fields.get("Depends", "").split(", ")):
         exact = [words for words in (choice.split() for choice in group.split(" | ")) if len(words) == 3 and words[1] in ("(=", "(>=")]
         for name, _relation, version in exact:
             assert (name, version.rstrip(")")) in served
+
+
+@pytest.mark.parametrize("version", packages.DRIVERS)
+def test_what_the_product_installs_on_ubuntu_is_served(version: str) -> None:
+    branch = version.split(".", maxsplit=1)[0]
+    names = {package.name for package in packages.ubuntu_driver_packages(version, "amd64")}
+    entry = CATALOG["ubuntu-cuda-580" if branch == "580" else "ubuntu-cuda-590"]
+    for wanted in (*entry["flavours"].values(), *entry["compute"].values(), entry["libraries"]):
+        assert {name.format(branch=branch) for name in wanted} <= names
+
+
+def test_the_whole_driver_of_ubuntu_brings_the_kernel_modules_of_its_flavour_and_nvidia_smi() -> None:
+    def depends(name: str) -> set[str]:
+        words = named(name, "580.178.04-0ubuntu1").fields.get("Depends", "")
+        return {name, *(each for word in words.split(", ") if "(= " in word for each in depends(word.split()[0]))}
+
+    assert {"nvidia-dkms-580-open", "nvidia-utils-580", "libnvidia-compute-580", "nvidia-compute-utils-580"} <= depends("nvidia-open-580")
+    assert "nvidia-dkms-580" in depends("cuda-drivers-580")
+    assert "nvidia-dkms-580-open" not in depends("cuda-drivers-580")
 
 
 def test_the_flavours_exclude_each_other() -> None:
@@ -83,7 +104,7 @@ def test_each_package_is_built_into_the_folder_of_its_repository(tmp_path: Path)
     commands: list[list[str]] = []
     paths = packages.build_packages(tmp_path, RELEASE, run=commands.append)
     assert len(paths) == len(ALL) == len(commands)
-    assert {path.parent.name for path in paths} == {"nvidia-cuda", "nvidia-container-toolkit", "debian"}
+    assert {path.parent.name for path in paths} == {"nvidia-cuda", "nvidia-cuda-ubuntu", "nvidia-container-toolkit", "archive"}
     assert tmp_path / "nvidia-cuda/nvidia-driver-cuda_580.178.04-1_amd64.deb" in paths
     assert commands[0][-1] == str(paths[0])
 

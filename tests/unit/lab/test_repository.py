@@ -17,6 +17,7 @@ from lab.repository import put_in_place, repositories
 
 LAYOUT = Layout.of_this_file()
 KNOWN = distribution.load(LAYOUT.code / "distributions.yml")
+PLANNED = yaml.safe_load((LAYOUT.checkout / "plugins/plugin_utils/catalog/distributions.yml").read_text())["distributions"]
 CATALOG = yaml.safe_load((LAYOUT.checkout / "plugins/plugin_utils/catalog/repositories.yml").read_text())["repositories"]
 
 
@@ -30,15 +31,28 @@ def test_repositories_and_keys_lie_where_the_catalog_expects_them(key: str, name
     base = {"nvidia-cuda": "cuda", "nvidia-container-toolkit": "libnvidia-container", "docker-ce": "docker"}[name]
     origins = CATALOG[name]["origins"]
     origin = origins.get(f"{key}/x86_64") or origins["apt/x86_64"]
-    served = repositories(KNOWN[key])[name]
+    found = repositories(KNOWN[key])
+    served = found.get(name) or found[f"{name}-ubuntu"]
     assert served.path == f"{base}/{origin['path']}"
     assert served.keys == (f"{base}/{origin['key']}",)
     assert served.suite == (None if origin["suites"] == ["/"] else (*origin["suites"], *origin["components"]))
 
 
+def test_every_stand_in_package_has_a_repository() -> None:
+    served = {name for one in KNOWN.values() for name in repositories(one)}
+    assert {package.repository for package in packages.all_packages("6.12.0-1-amd64")} <= served
+
+
 @pytest.mark.parametrize("key", KNOWN)
-def test_every_stand_in_package_has_a_repository(key: str) -> None:
-    assert {package.repository for package in packages.all_packages("6.12.0-1-amd64")} <= set(repositories(KNOWN[key]))
+def test_a_distribution_has_a_root_and_so_has_the_one_whose_engine_it_takes(key: str) -> None:
+    for needed in KNOWN[key].needs:
+        assert KNOWN[needed].suite and KNOWN[needed].packages and KNOWN[needed].mirror
+
+
+@pytest.mark.parametrize("key", KNOWN)
+def test_a_distribution_is_one_that_the_product_plans_for(key: str) -> None:
+    known = PLANNED[key]
+    assert (known["codename"], known["package_manager"]) == (KNOWN[key].codename, "apt")
 
 
 def test_hosts_ask_the_site_mirror_and_nothing_else() -> None:
@@ -66,6 +80,6 @@ def test_tar_of_is_root_s_and_has_the_modes() -> None:
 
 def test_a_table_of_distributions_that_lacks_something_says_what(tmp_path: Path) -> None:
     path = tmp_path / "distributions.yml"
-    path.write_text("debian-99: {suite: forky}")
-    with pytest.raises(LabError, match="packages"):
+    path.write_text("debian-99: {root: debian-99, suite: forky}")
+    with pytest.raises(LabError, match="vendor"):
         distribution.load(path)
