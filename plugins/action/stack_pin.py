@@ -96,7 +96,7 @@ def _read(text: str) -> Mapping[str, Any] | None:
     """The lock in a file's text; an unreadable one counts as none and is replaced."""
     try:
         content = None if repeated_key(text) else yaml.safe_load(text)
-    except yaml.YAMLError:
+    except (yaml.YAMLError, ValueError, AttributeError, RecursionError):  # the last three: what looks like a date or number and is none, and depth
         return None
     lock = content.get("rackready_lock") if isinstance(content, dict) else None
     return lock if isinstance(lock, dict) else None

@@ -27,7 +27,7 @@ def read(directory: Path = STATE_DIR) -> Any:
         return json.loads((directory / NAME).read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         return {"error": str(error)}
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import yaml
+from ansible_collections.rackready.gpu.plugins.action import stack_pin
 
 from tests.unit import plans
 from tests.unit.playbooks import ROOT, Run, run
@@ -109,6 +110,13 @@ def test_a_damaged_lock_is_replaced(fleet: Fleet, damaged: str) -> None:
     done = fleet.pin()
     assert done.returncode == 0, done.output
     assert yaml.safe_load(fleet.lock.read_text(encoding="utf-8"))["rackready_lock"]["schema"] == 1
+
+
+@pytest.mark.parametrize(
+    "text", ["rackready_lock: {written_at: 2026-13-45}\n", "a: !!int x\n", "a: !!timestamp x\n", "[" * 3000], ids=["date", "number", "time", "depth"]
+)
+def test_a_file_at_another_place_that_is_no_lock_counts_as_none(text: str) -> None:
+    assert stack_pin._read(text) is None
 
 
 def test_wrong_variables_and_a_file_that_would_be_hidden_are_refused(fleet: Fleet) -> None:

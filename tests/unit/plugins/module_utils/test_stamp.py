@@ -34,6 +34,8 @@ def test_absent_and_unreadable_are_told_apart(tmp_path: Path) -> None:
     assert stamp.read(tmp_path) is None
     (tmp_path / stamp.NAME).write_text(json.dumps({"half": 1})[:-3], encoding="utf-8")
     assert "error" in stamp.read(tmp_path)
+    (tmp_path / stamp.NAME).write_text("[" * 100000, encoding="utf-8")
+    assert "error" in stamp.read(tmp_path)
 
 
 def test_withdrawn_once(tmp_path: Path) -> None:
