@@ -20,7 +20,11 @@ if TYPE_CHECKING:
 
     _MigNames = Dict[Tuple[Optional[str], Optional[int]], Tuple[Optional[str], Optional[str]]]
 
-_NO_VALUE = frozenset(["", "n/a", "[n/a]", "unknown error", "[unknown error]", "gpu is lost", "[gpu is lost]", "not supported", "[not supported]", "err!"])
+# In place of a value, with or without square brackets: there is none, or it could not be read.
+_NO_VALUE = frozenset(["", "n/a", "not supported"])
+_ERRORS = frozenset(["unknown error", "gpu is lost", "gpu requires reset", "err!"])
+# Where an error must not pass for a card that has nothing to report.
+_HEALTH = ("ecc_errors", "remapped_rows", "gpu_recovery_action")
 _NUMBER = re.compile(r"[0-9]{1,15}")
 _LIST_GPU = re.compile(r"GPU [0-9]+: .*\(UUID: (GPU-[0-9A-Za-z-]+)\)")
 _LIST_MIG = re.compile(r"\s+MIG (\S+)\s+Device\s+([0-9]{1,4}): \(UUID: (MIG-[0-9A-Za-z/-]+)\)")
@@ -149,6 +153,7 @@ def _gpu(index: int, gpu: Element, names: _MigNames) -> dict[str, Any]:
             "failure": _flag(gpu, "remapped_rows/remapped_row_failure", "Yes", "No"),
         },
         "recovery_action": _text(gpu, "gpu_recovery_action"),
+        "errors": _errors(gpu),
         "processes": [
             {"pid": _number(process, "pid") or 0, "name": _text(process, "process_name"), "memory_mib": _number(process, "used_memory")}
             for process in gpu.findall("processes/process_info")
@@ -159,7 +164,17 @@ def _gpu(index: int, gpu: Element, names: _MigNames) -> dict[str, Any]:
 def _text(element: Element, path: str) -> str | None:
     """Text of a child; None where it is absent or one of the ways in which the tool says that it has no value."""
     text = (element.findtext(path) or "").strip()
-    return None if text.lower() in _NO_VALUE else text
+    return None if _word(text) in _NO_VALUE | _ERRORS else text
+
+
+def _word(text: str) -> str:
+    return text.strip().strip("[]").lower()
+
+
+def _errors(gpu: Element) -> list[str]:
+    """Each field about the card's health that could not be read, with the tool's words in place of the value."""
+    fields = (field for name in _HEALTH for part in gpu.findall(name) for field in part.iter())
+    return [f"{field.tag}: {(field.text or '').strip()}" for field in fields if _word(field.text or "") in _ERRORS]
 
 
 def _number(element: Element, path: str) -> int | None:

@@ -265,6 +265,10 @@ def _health(gpu: ExpectedGpu, said: Mapping[str, Any]) -> Check:
     floor = {"volatile_uncorrectable": 0, "row_remap_failure": False, "row_remap_pending": False, "recovery_action": "None"}
     reset = "drain the host and reset the GPU (`nvidia-smi --gpu-reset`) or reboot, then test again; if it comes back, have the GPU replaced"
     found = []
+    unread = said.get("errors") or []
+    lost = [words for words in unread if "unknown error" not in words.lower()]
+    if lost:
+        found.append((f"nvidia-smi cannot read its health ({_some(lost)})", f"look for Xid messages in `dmesg`; {reset}"))
     if value["row_remap_failure"]:
         found.append(("a row of its memory could not be remapped", "have the GPU replaced: it has no spare rows left for a faulty one"))
     if value["volatile_uncorrectable"]:
@@ -277,9 +281,16 @@ def _health(gpu: ExpectedGpu, said: Mapping[str, Any]) -> Check:
     silent = [name for name, told in value.items() if told is None]
     if found:
         status, reason, remedy = FAIL, "; ".join(words for words, _remedy in found), found[0][1]
+    elif unread:
+        status, reason = COULD_NOT_RUN, f"nvidia-smi cannot read its health ({_some(unread)})"
+        remedy = f"look for Xid messages in `dmesg` and test again; if it stays, {reset}"
     elif silent:
         reason = f"nvidia-smi does not report on this GPU: {', '.join(silent)}"
     return make_check("gpu_health", status, reason, remedy=remedy, value=value, floor=floor, source="nvidia-smi", gpu=gpu.gpu)
+
+
+def _some(words: Sequence[str]) -> str:
+    return ", ".join(words[:2]) + (f" and {len(words) - 2} more" if len(words) > 2 else "")
 
 
 def fabric(gpus: Sequence[ExpectedGpu], facts: Facts, not_applicable: Mapping[str, str]) -> list[Check]:

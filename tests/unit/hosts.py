@@ -331,6 +331,7 @@ class Host:
             "ecc": {"volatile_uncorrectable": 0, "aggregate_uncorrectable": 0},
             "remapped_rows": {"pending": False, "failure": False},
             "recovery_action": "None",
+            "errors": [],
             "processes": [],
         }
 

@@ -67,6 +67,7 @@ def test_recorded_h200() -> None:
                 "ecc": {"volatile_uncorrectable": 0, "aggregate_uncorrectable": 0},
                 "remapped_rows": {"pending": False, "failure": False},
                 "recovery_action": "None",
+                "errors": [],
                 "processes": [],
             }
         ],
@@ -130,6 +131,17 @@ def test_errors_processes_and_fabric() -> None:
     assert gpu["fabric"] == {"state": "In Progress", "status": None}
     assert gpu["recovery_action"] == "Reset"
     assert gpu["processes"] == [{"pid": 4711, "name": "python3", "memory_mib": 1024}]
+
+
+@pytest.mark.parametrize("words", ["GPU is lost", "[Unknown Error]", "ERR!", "[GPU requires reset]"])
+def test_health_that_cannot_be_read_is_told_from_health_that_a_card_does_not_report(words: str) -> None:
+    said = words.encode()
+    changed = H200.replace(b"<remapped_row_pending>No", b"<remapped_row_pending>" + said).replace(b"<gpu_recovery_action>None", b"<gpu_recovery_action>" + said)
+    [gpu] = parse_query(changed)["gpus"]
+    assert gpu["errors"] == [f"remapped_row_pending: {words}", f"gpu_recovery_action: {words}"]
+    assert (gpu["remapped_rows"]["pending"], gpu["recovery_action"]) == (None, None)
+    [silent] = parse_query(H200.replace(b"<remapped_row_pending>No", b"<remapped_row_pending>N/A"))["gpus"]
+    assert silent["errors"] == []
 
 
 def test_card_without_ecc_remapping_mig_or_fabric() -> None:

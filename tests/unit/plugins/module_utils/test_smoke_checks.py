@@ -241,6 +241,7 @@ class TestFabric:
             ({"recovery_action": "GPU Reset"}, "the driver asks for: GPU Reset", "reset the GPU"),
             ({"recovery_action": "Node Reboot"}, "the driver asks for: Node Reboot", "reboot"),
             ({"recovery_action": "Drain P2P"}, "the driver asks for: Drain P2P", "drain the host"),
+            ({"recovery_action": None, "errors": ["gpu_recovery_action: GPU is lost"]}, "cannot read its health (gpu_recovery_action: GPU is lost)", "Xid"),
         ],
     )
     def test_a_sick_gpu_fails_alone_and_says_why(self, change: dict[str, Any], words: str, remedy: str) -> None:
@@ -268,6 +269,15 @@ class TestFabric:
         check = by_name(checked(facts), "gpu_health")[0]
         assert (check["status"], check["reason"]) == ("pass", f"nvidia-smi does not report on this GPU: {silent}")
         assert set(check["value"]) == set(check["floor"])
+
+    def test_health_that_could_not_be_read_is_no_pass(self) -> None:
+        facts = host()
+        facts["nvidia_smi"]["gpus"][1].update(recovery_action=None, errors=[f"{field}: Unknown Error" for field in ("total", "pending", "gpu_recovery_action")])
+        first, second = by_name(checked(facts), "gpu_health")
+        assert (first["status"], second["status"]) == ("pass", "could_not_run")
+        assert "total: Unknown Error, pending: Unknown Error and 1 more" in str(second["reason"])
+        assert "dmesg" in str(second["remedy"])
+        assert evaluate(checked(facts), requirements(gpus(WORLD)), "cuda")["verdict"] == "incomplete"
 
     def test_errors_of_a_cards_whole_life_are_not_held_against_it(self) -> None:
         facts = host()
