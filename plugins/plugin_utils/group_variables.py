@@ -109,7 +109,7 @@ def check(host: str, hostvars: Any, effective: Mapping[str, Any], task: Any) -> 
     doubtful = {
         name
         for name in request.known_names()
-        if name in effective and name not in above and any(name in values and values[name] != effective[name] for values in written.values())
+        if name in effective and name not in above and any(name in values and _differs(values[name], effective[name]) for values in written.values())
     }
     doubtful = doubtful and doubtful - set(set_by(member))
     if not doubtful:
@@ -136,9 +136,20 @@ def _beside_the_play(task: Any, loader: Any) -> list[str]:
     return paths if constants.PLAYBOOK_VARS_ROOT == "all" else paths[:1]
 
 
+def _differs(raw: Any, other: Any) -> bool:
+    """Whether two values differ as they are written. Ansible decrypts to compare; what it has no password for differs."""
+    try:
+        return bool(raw != other)
+    except AnsibleError:
+        return raw is not other
+
+
 def _templated(raw: Any, template: Callable[[Any], Any]) -> Any:
     """The value, to compare it; where it cannot be had (whoever uses it says why), the text as it is written."""
     try:
         return variables.plain(template(raw))
     except (AnsibleError, ValueError, RecursionError):
-        return str(raw)
+        try:
+            return str(raw)
+        except AnsibleError:  # in a vault, and its password was not given
+            return repr(raw)

@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from typing import Any, Literal, NamedTuple
 
 from ansible_collections.rackready.gpu.plugins.plugin_utils.record_masking import to_plain
+from ansible_collections.rackready.gpu.plugins.plugin_utils.variable_files import VAULT_REMEDY
 
 SCHEMA = 1
 COLLECTION = "rackready.gpu"
@@ -223,7 +224,7 @@ def message_of(result: Mapping[str, Any]) -> str:
         label = failed[0].get("_ansible_item_label", failed[0].get("item"))
         text = message_of(failed[0])
         return text if label is None or text == HIDDEN else f"{text} (item {_cut(str(label), WHAT_LIMIT)})"
-    message = str(result.get("msg") or result.get("reason") or "").strip()
+    message = str(result.get("msg") or result.get("reason") or "").strip().removeprefix("Task failed: ")
     for stream in ("stderr", "module_stderr", "stdout", "module_stdout"):
         lines = [line.strip() for line in str(result.get(stream) or "").splitlines() if line.strip()]
         if lines:
@@ -337,6 +338,7 @@ _NO_DIRECTORY = (
     re.compile(r"Failed to create temporary directory\..*?echo (?P<path>[^` ]+).*?(?:stderr output: (?P<why>.+))?$", re.DOTALL),
     re.compile(r"mkdir: cannot create directory \W?(?P<path>/.+?)\W?: (?P<why>No space left on device)"),
 )
+_NO_VAULT = re.compile(r"no vault secrets (?:were )?found")
 _NO_PYTHON = re.compile(r"The module interpreter '(?P<path>[^']+)' was not found")
 
 
@@ -359,6 +361,10 @@ def _unusable(log: HostLog, _run: Run, _interruption: str | None) -> Conclusion 
             f"There is no Python at {path} on the host, so Ansible can run nothing there: install python3 (3.8 or newer) or set ansible_python_interpreter."
         )
         return Conclusion(outcome, reason, remedy)
+    # What the plan says of a variable in a vault names it.
+    if log.failure and not log.last_plan.get("refusals") and _NO_VAULT.search(log.failure.message):
+        words = log.failure.message.rstrip(".")
+        return Conclusion(outcome, f"A variable of this host is in a vault that cannot be opened ({words}): {VAULT_REMEDY}.", remedy)
     return None
 
 

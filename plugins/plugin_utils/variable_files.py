@@ -14,11 +14,12 @@ from typing import Any
 import yaml
 
 LOCK_FILE = "rackready_images.yml"
+VAULT_REMEDY = "give the password of the vault (--ask-vault-pass or --vault-id)"
 _WORDS_LENGTH = 200
 _KINDS = {"str": "text", "int": "number", "float": "number", "bool": "truth value"}
 
 
-def lock_remedy(path: str, pin: str = "ansible-playbook playbooks/pin.yml") -> str:
+def lock_remedy(path: str, pin: str) -> str:
     """What to do about a lock file that cannot be used. Ansible reads it for pin.yml too, so one that is no YAML has to go first."""
     return f"take it back from version control, or remove it and write it again (rm {shlex.quote(path)} && {pin})"
 
@@ -32,7 +33,7 @@ def unreadable(error: BaseException, inventory: str = "") -> str:
     words = _words(error, path)
     if path is None:
         place = "The variables of this host"
-        remedy = "give the password of the vault (--ask-vault-pass or --vault-id)" if "vault" in words.lower() else "correct what the message names"
+        remedy = VAULT_REMEDY if "vault" in words.lower() else "correct what the message names"
     else:
         place = f"{path}, line {line}," if line else path
         remedy = lock_remedy(path, f"ansible-playbook {inventory}playbooks/pin.yml") if Path(path).name == LOCK_FILE else "correct the file"
@@ -101,9 +102,12 @@ def repeated_key(text: str) -> tuple[str, int] | None:
 def ambiguous_locks(sources: Iterable[str]) -> list[str]:
     """A sentence for each lock file of these inventories in which a key stands twice."""
     found = []
-    for directory in dict.fromkeys(map(_directory, sources)):
-        if directory is None:
+    seen = set()
+    for source in sources:
+        directory = _directory(source)
+        if directory is None or directory in seen:
             continue
+        seen.add(directory)
         path = directory / "group_vars" / "all" / LOCK_FILE
         try:
             repeated = repeated_key(path.read_text(encoding="utf-8"))
@@ -111,7 +115,8 @@ def ambiguous_locks(sources: Iterable[str]) -> list[str]:
             continue
         if repeated is not None:
             key, line = repeated
-            found.append(f"{path}, line {line}, has {key} for the second time, so it is not clear what is locked: {lock_remedy(str(path))}.")
+            pin = f"ansible-playbook -i {shlex.quote(source)} playbooks/pin.yml"
+            found.append(f"{path}, line {line}, has {key} for the second time, so it is not clear what is locked: {lock_remedy(str(path), pin)}.")
     return found
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from ansible.errors import AnsibleError
 from ansible_collections.rackready.gpu.plugins.plugin_utils import request
+from ansible_collections.rackready.gpu.plugins.plugin_utils.variable_files import VAULT_REMEDY
 
 LEVELS = 50
 """How deep a value may be nested. No real one comes near; whoever walks through it later has a limit of its own."""
@@ -27,10 +28,9 @@ def collect(task_vars: Mapping[str, Any], template: Callable[[Any], Any], withou
         except ValueError as error:
             mistakes.append(f"{name} cannot be used ({_words(error)}): correct it.")
         except (AnsibleError, RecursionError) as error:
-            mistakes.append(
-                f"{name} cannot be used ({_words(error)}): correct it; where it refers to another variable, define that, "
-                "and where {{ }} is meant as it is written, mark the text with !unsafe."
-            )
+            words = _words(error)
+            remedy = "correct it; where it refers to another variable, define that, and where {{ }} is meant as it is written, mark the text with !unsafe"
+            mistakes.append(f"{name} cannot be used ({words}): {VAULT_REMEDY if 'vault secrets' in words else remedy}.")
     if mistakes:
         raise request.RequestError(mistakes)
     return found

@@ -127,6 +127,20 @@ def test_whatever_is_wrong_with_a_variable_is_a_refusal_that_names_host_and_vari
         assert "\n" not in refusals[0], kind
 
 
+def test_a_variable_in_a_vault_without_its_password_is_a_refusal_that_names_it(tmp_path: Path) -> None:
+    groups: dict[str, Any] = {name: {"hosts": {"h100-01": None}} for name in ("canary", "h100_nodes")}
+    for name in groups:  # two values, and neither can be compared
+        path = tmp_path / "inventory" / "group_vars" / f"{name}.yml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"smoke_test_env: !vault |\n  $ANSIBLE_VAULT;1.1;AES256\n  {name.encode().hex()}\n", encoding="utf-8")
+    hosts = {"h100-01": {"facts_file": facts_file(tmp_path, "bare", facts_for())}}
+    done = run(tmp_path, {"vars": {**LOCAL, "rackready_lock": plans.lock()}, "hosts": hosts, "children": groups}, playbook(tmp_path))
+    contradiction, sentence = refusals_of(done, "h100-01")
+    assert contradiction.startswith("smoke_test_env is one value in the group h100_nodes and one value in the group canary, and none")
+    assert sentence.startswith("smoke_test_env cannot be used (")
+    assert sentence.endswith("no vault secrets found): give the password of the vault (--ask-vault-pass or --vault-id).")
+
+
 def test_a_date_and_an_unsafe_text_arrive_as_they_are_written(tmp_path: Path) -> None:
     options = {"labels": [datetime.date(2026, 12, 1)], "log-opts": {"tag": "{{ '{{.Name}}' }}"}}
     hosts = {"h100-01": {"facts_file": facts_file(tmp_path, "bare", facts_for()), "docker_daemon_options": options}}

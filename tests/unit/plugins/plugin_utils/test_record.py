@@ -156,6 +156,11 @@ NO_PYTHON: dict[str, Any] = {
             "Ansible cannot make its directory /root/.ansible/tmp/ansible-tmp-1 on the host (No space left on device), so it can run nothing there",
         ),
         (event("failed", FACTS, None, **NO_PYTHON), "There is no Python at /usr/bin/python3 on the host, so Ansible can run nothing there: install python3"),
+        (
+            event("failed", FACTS, None, msg="Task failed: Error processing keyword 'become_pass': Attempting to decrypt but no vault secrets found."),
+            "A variable of this host is in a vault that cannot be opened (Error processing keyword 'become_pass': Attempting to decrypt but no vault "
+            "secrets found): give the password of the vault (--ask-vault-pass or --vault-id).",
+        ),
     ],
 )
 def test_a_host_that_ansible_reaches_and_cannot_use_is_refused_in_one_sentence(last: TaskEvent, words: str) -> None:

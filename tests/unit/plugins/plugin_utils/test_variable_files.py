@@ -61,7 +61,7 @@ def test_a_lock_that_a_merge_left_twice_is_named_with_line_and_remedy(tmp_path: 
     lock.write_text("rackready_lock: {}\nrackready_lock: {}\n", encoding="utf-8")
     assert variable_files.ambiguous_locks(sources) == [
         f"{lock}, line 2, has rackready_lock for the second time, so it is not clear what is locked: take it back from version control, or remove it and "
-        f"write it again (rm {lock} && ansible-playbook playbooks/pin.yml)."
+        f"write it again (rm {lock} && ansible-playbook -i {tmp_path} playbooks/pin.yml)."
     ]
 
 
