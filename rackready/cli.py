@@ -7,6 +7,8 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shlex
+import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,6 +20,7 @@ from rackready import __version__
 from rackready.report import NoRecordError, all_good, junit, newest_records, overview, page
 
 PIPE_WIDTH = 100
+RECORDS = Path("records")
 EXIT_CODES = """\
 exit status:
   0  every host shown is accepted, simulated, converged or planned
@@ -39,10 +42,17 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     report.add_argument("hosts", metavar="HOST", nargs="*", help="only these hosts; default: all that have records")
-    report.add_argument("--records", metavar="DIR", type=Path, default=Path("records"), help="the records directory; default: records")
+    report.add_argument("--records", metavar="DIR", type=Path, default=RECORDS, help="the records directory; default: records")
     report.add_argument("--json", action="store_true", help="print the records as one JSON list")
     report.add_argument("--junit", metavar="FILE", type=Path, help="also write JUnit XML: a suite a host, a case a check")
     return top
+
+
+def again(arguments: argparse.Namespace) -> str:
+    """This command as it can be typed here: an environment made from a lock file has the checkout and no `rackready`."""
+    command = "rackready" if shutil.which("rackready") else "python -m rackready.cli"
+    records = "" if arguments.records == RECORDS else f" --records {shlex.quote(str(arguments.records))}"
+    return f"{command} report{records}"
 
 
 def report(arguments: argparse.Namespace, console: Console) -> int:
@@ -64,7 +74,7 @@ def report(arguments: argparse.Namespace, console: Console) -> int:
         else:
             console.file.write(text)
     elif records:
-        overview(found, console)
+        overview(found, console, again(arguments))
     for problem in problems:
         print(f"rackready: {problem}", file=sys.stderr)
     if problems:

@@ -163,8 +163,11 @@ def tier_of(record: Record) -> str:
     return str(dig(last_plan(record), "areas", "smoke_test", "desired", "tier") or dig(record, "stamp", "tier") or NONE)
 
 
-def overview(found: Sequence[Found], console: Console) -> None:
-    """Prints one line a host with the reason, the remedy and the record's path under it, then what the outcomes mean. Fits the console's width."""
+def overview(found: Sequence[Found], console: Console, command: str) -> None:
+    """Prints one line a host with the reason, the remedy and the record's path under it, then what the outcomes mean. Fits the console's width.
+
+    ``command`` is what was called, to be called again for one host.
+    """
     columns = [_columns(entry.record) for entry in found]
     header = ("host", "outcome", "release", "time (UTC)", "GPUs")
     widths = [max(len(cell) for cell in column) for column in zip(header, *columns, strict=True)][:4]
@@ -184,7 +187,7 @@ def overview(found: Sequence[Found], console: Console) -> None:
     console.print()
     for outcome in dict.fromkeys(cells[1] for cells in columns):
         console.print(Text.assemble((outcome, COLOURS.get(outcome, "")), f": {MEANING.get(outcome, 'not known to this version')}"))
-    console.print(Text(f"All about one host: rackready report {found[0].record['host']}"))
+    console.print(Text(f"All about one host: {command} {found[0].record['host']}"), soft_wrap=True)
 
 
 def _columns(record: Record) -> tuple[str, str, str, str, str]:

@@ -102,6 +102,7 @@ def shown(capsys: pytest.CaptureFixture[str]) -> list[str]:
 
 def test_overview(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("COLUMNS", raising=False)
+    monkeypatch.setattr("shutil.which", str)
     write(tmp_path, record("h100-01"), record("h100-02", "rejected", reason="gpu_count: 7 of 8 [GPU 3 is missing]", remedy="Reseat it."))
     assert main(["report", "--records", str(tmp_path)]) == 1
     assert shown(capsys) == [
@@ -115,8 +116,21 @@ def test_overview(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatc
         "",
         "accepted: every required check passed on the GPUs",
         "rejected: a required check failed: the host must not be used",
-        "All about one host: rackready report h100-01",
+        f"All about one host: rackready report --records {tmp_path} h100-01",
     ]
+
+
+@pytest.mark.parametrize("command", ["rackready", "python -m rackready.cli"])
+def test_what_to_call_for_one_host_can_be_called_here(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    if command == "rackready":
+        (tmp_path / command).touch(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "records", record())
+    main(["report"])
+    assert shown(capsys)[-1] == f"All about one host: {command} report h100-01"
 
 
 @pytest.mark.parametrize("outcome", SCHEMA["properties"]["outcome"]["enum"])
@@ -127,7 +141,7 @@ def test_a_hundred_columns_are_enough(tmp_path: Path, capsys: pytest.CaptureFixt
     write(tmp_path, record("gpu-node-17.cluster.example", outcome, reason="word " * 200, remedy="do " * 80, facts=mixed))
     main(["report", "--records", str(tmp_path)])
     lines = shown(capsys)
-    assert max(len(line) for line in lines if not line.startswith("  record")) <= 100
+    assert max(len(line) for line in lines if not line.startswith(("  record", "All about"))) <= 100
     [row] = [line for line in lines if line.startswith("gpu-node-17.cluster.example")]
     assert row.endswith("…")
     assert f"  record  {tmp_path}/gpu-node-17.cluster.example/20261201T040506Z.json" in lines
