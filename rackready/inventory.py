@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,8 @@ class Inventory:
         for source in sources:
             if "," not in source and not Path(source).exists():
                 raise InventoryError(f"there is no inventory {source}")
-        self._named = " ".join(f"-i {source}" for source in sources) + " "
+        self._named = ", ".join(sources)
+        self._options = "".join(f"-i {shlex.quote(source)} " for source in sources)
         try:
             # ansible-inventory's own reading of options, configuration and vaults; whatever it would print is not asked for.
             command = InventoryCLI(["ansible-inventory", "--list", *(f"--inventory={source}" for source in sources), *options])
@@ -51,10 +53,10 @@ class Inventory:
         """The hosts that these patterns name (as for ``-l``), all without one; raises InventoryError for a pattern that names none."""
         everything = [str(host.name) for host in self._inventory.list_hosts("all")]
         if not everything:
-            raise InventoryError(f"no host is in the inventory {self._named.strip()}")
+            raise InventoryError(f"no host is in the inventory {self._named}")
         for pattern in patterns:
             if not pattern.startswith(("!", "&")) and not self._inventory.list_hosts(pattern):
-                raise InventoryError(f"{pattern} is no host and no group of the inventory {self._named.strip()}")
+                raise InventoryError(f"{pattern} is no host and no group of the inventory {self._named}")
         return [str(host.name) for host in self._inventory.list_hosts(list(patterns) or "all")]
 
     def plan(self, host: str, facts: Mapping[str, Any], catalog: Catalog) -> dict[str, Any]:
@@ -64,7 +66,7 @@ class Inventory:
             variables["ansible_facts"] = {**variables.get("ansible_facts", {}), "gpu_host": facts}
             return host_plan.plan(facts, variables, Templar(loader=self._loader, variables=variables).template, self._task, catalog)
         except AnsibleError as error:
-            raise InventoryError(unreadable(error, self._named)) from error
+            raise InventoryError(unreadable(error, self._options)) from error
 
 
 def _sentence(error: AnsibleError) -> str:

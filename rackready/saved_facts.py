@@ -13,7 +13,7 @@ import jsonschema
 from ansible_collections.rackready.gpu.plugins.plugin_utils import host_plan
 from ansible_collections.rackready.gpu.plugins.plugin_utils.record_masking import MASK
 
-from rackready.report import NoRecordError, newest_records
+from rackready.report import newest_records
 
 SCHEMA = Path(host_plan.__file__).with_name("schemas") / "facts.schema.json"
 MESSAGE_LENGTH = 120
@@ -57,10 +57,7 @@ def from_file(path: Path) -> SavedFacts:
 
 def from_records(directory: Path, hosts: Sequence[str]) -> tuple[dict[str, SavedFacts], list[str]]:
     """Facts by host from the newest records, and a sentence for each host that has none."""
-    try:
-        found, problems = newest_records(directory, hosts)
-    except NoRecordError:
-        return {}, [f"there are no records in {directory}: run playbooks/plan.yml first, name their directory with --records, or give --facts"]
+    found, problems = newest_records(directory, hosts)
     facts: dict[str, SavedFacts] = {}
     for entry in found:
         host = str(entry.record["host"])
@@ -83,5 +80,7 @@ def _checked(facts: Any, place: str) -> dict[str, Any]:
     wrong = jsonschema.exceptions.best_match(validator.iter_errors(plain))
     if wrong is not None:
         words = wrong.message if len(wrong.message) <= MESSAGE_LENGTH else f"against the rule {wrong.validator}"
-        raise SavedFactsError(f"{place}: its facts are damaged at {wrong.json_path} ({words}): gather them again with rackready.gpu.gpu_host_facts")
+        raise SavedFactsError(
+            f"{place}: its facts are not as this version reads them, at {wrong.json_path} ({words}): gather them again with rackready.gpu.gpu_host_facts"
+        )
     return plain

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from ansible_collections.rackready.gpu.plugins.plugin_utils.catalog_loader import Catalog
+from ansible_collections.rackready.gpu.plugins.plugin_utils.planning import UNKNOWN
 
 Plan = Mapping[str, Any]
 
@@ -62,10 +63,14 @@ def summary(plan: Plan) -> list[str]:
 
 def needs(plan: Plan, catalog: Catalog) -> list[str]:
     """Reboot, drain and download; nothing where no area was planned."""
-    if not plan["areas"]:
+    areas = plan["areas"]
+    if not areas:
         return []
-    reboot, drain = ("needed" if plan[name] else "not needed" for name in ("reboot", "drain"))
-    return [f"  reboot: {reboot}", f"  drain: {drain}", f"  download: {_download(plan, catalog)}"]
+    unplanned = [name for name, area in areas.items() if name != "smoke_test" and not area["desired"]]
+    unknown = unplanned or areas["nvidia_driver"]["actual"] == UNKNOWN
+    reboot, drain = ("needed" if plan[name] else "not known" if unknown else "not needed" for name in ("reboot", "drain"))
+    download = f"not known, as {', '.join(unplanned)} could not be planned" if unplanned else _download(plan, catalog)
+    return [f"  reboot: {reboot}", f"  drain: {drain}", f"  download: {download}"]
 
 
 def rows(plan: Plan) -> list[Row]:

@@ -55,6 +55,11 @@ def test_an_area_that_could_not_be_planned_says_so() -> None:
     plan = plan_for(facts_for(), rackready_lock=None)
     assert plan_text.rows(plan)[1] == ("nvidia_driver", "-", "not planned", 0)
     assert "  nvidia_driver: not planned" in plan_text.details(plan)
+    assert plan_text.needs(plan, load()) == [
+        "  reboot: not known",
+        "  drain: not known",
+        "  download: not known, as nvidia_driver, nvidia_fabric, nvidia_container_toolkit, pytorch_image could not be planned",
+    ]
 
 
 @pytest.mark.parametrize(("mib", "speed", "words"), [(8584, 1, "about 2 min at 1 "), (8584, 0.1, "about 13 min at 0.1 Gbit/s"), (1, 25, "about 1 min at 25 ")])
