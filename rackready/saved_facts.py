@@ -43,7 +43,7 @@ def from_file(path: Path) -> SavedFacts:
         raise SavedFactsError(f"the facts file {path} cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
         raise SavedFactsError(f"the facts file {path} is no JSON ({error})") from error
-    # The result of the module, also as `ansible --tree` keeps it; a file of Ansible's fact cache; a record; the value alone.
+    # The result of the module, its facts, a record; else the value alone.
     for keys in (("ansible_facts", "gpu_host"), ("gpu_host",), ("facts",)):
         found: Any = content
         for key in keys:

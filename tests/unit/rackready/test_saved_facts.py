@@ -25,7 +25,7 @@ def kept(directory: Path, content: Any) -> Path:
 @pytest.mark.parametrize(
     "content",
     [FACTS, {"gpu_host": FACTS}, {"ansible_facts": {"gpu_host": FACTS}, "changed": False}, {"schema": 1, "host": "x", "facts": FACTS}],
-    ids=["value", "fact cache", "result of the module", "record"],
+    ids=["value", "facts by name", "result of the module", "record"],
 )
 def test_facts_are_found_in_whatever_holds_them(tmp_path: Path, content: Any) -> None:
     assert from_file(kept(tmp_path, content)).facts == FACTS
