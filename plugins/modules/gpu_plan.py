@@ -17,6 +17,7 @@ description:
   - Groups that set one of the variables to different values for a host are refused unless one is part of the other or an explicit
     C(ansible_group_priority) decides. Ansible would silently take the one that lies deepest, then the one whose name sorts last.
   - Impossible requests are refused in whole sentences before anything is changed. The plan is returned all the same.
+  - The command C(rackready plan) makes the same plans from facts that were saved, before a host is racked.
 author:
   - rackready contributors (@rackready)
 extends_documentation_fragment:
@@ -103,8 +104,10 @@ ansible_facts:
       type: dict
       returned: always
 text:
-  description: The plan in readable lines.
-  returned: always
+  description: >-
+    The plan in readable lines: refusals and warnings, whether a reboot or a drain is needed, what is downloaded and about how long that takes, then each
+    area's state now and planned, with its actions in order and the rules and sources that decided it.
+  returned: when there are facts
   type: list
   elements: str
 msg:

@@ -36,6 +36,7 @@ SUBJECTS = (
     "mig",
     "floors",
     "room",
+    "download",
     "unsupported",
 )
 # A few thousand lines are read for every host that is planned, which Python alone takes a second for.
@@ -63,6 +64,7 @@ class Catalog:
     mig: Table
     floors: Table
     room: Table
+    download: Table
     unsupported: Table
     releases: Table
 
@@ -183,6 +185,7 @@ def read(directory: Path) -> Catalog:
         mig=loaded["mig"]["mig"],
         floors=loaded["floors"]["floors"],
         room=loaded["room"],
+        download=loaded["download"],
         unsupported=loaded["unsupported"]["unsupported"],
         releases={release["release"]: release for release in releases},
     )

@@ -5,11 +5,14 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from ansible_collections.rackready.gpu.plugins.plugin_utils.catalog_loader import Catalog
+from ansible_collections.rackready.gpu.plugins.plugin_utils.planning import UNKNOWN
 
 Plan = Mapping[str, Any]
 
@@ -17,34 +20,139 @@ Plan = Mapping[str, Any]
 _NOT_SHOWN = " daemon_json"
 
 
+class Row(NamedTuple):
+    """An area at a glance: what it is now, what it would be, and in how many steps."""
+
+    area: str
+    now: str
+    planned: str
+    actions: int
+
+
+# What an area's state is told by in few words: this part of it, and of several packages or modules the first.
+_HEADLINES = {
+    "host_tuning": "files",
+    "nvidia_driver": "modules",
+    "nvidia_fabric": "packages",
+    "docker": "engine",
+    "nvidia_container_toolkit": "packages",
+    "mig": "gpus",
+    "pytorch_image": "image",
+    "smoke_test": "verdict",
+}
+_HOLDS = "as planned"
+
+
 def lines(plan: Plan, facts: Mapping[str, Any], catalog: Catalog) -> list[str]:
-    """The plan as text, one entry a line: the machine, then each area with what would be done and why."""
-    return list(_lines(plan, facts, catalog))
+    """The plan as text, one entry a line: the machine, what is said of it as a whole, then each area with what would be done and why."""
+    return [f"{plan['host']}: {machine(facts, catalog)}", *summary(plan), *needs(plan, catalog), *details(plan)]
 
 
-def _lines(plan: Plan, facts: Mapping[str, Any], catalog: Catalog) -> Iterator[str]:
+def machine(facts: Mapping[str, Any], catalog: Catalog) -> str:
+    """GPUs, switches, distribution and kernel."""
     models = Counter(_gpu_name(gpu["pci_id"], catalog) for gpu in facts["gpus"])
-    machine = ", ".join(f"{count} x {name}" for name, count in models.items()) or "no GPU"
+    words = ", ".join(f"{count} x {name}" for name, count in models.items()) or "no GPU"
     if facts["nvswitches"]:
-        machine += f", {len(facts['nvswitches'])} NVSwitches"
-    yield f"{plan['host']}: {machine}; {facts['distribution']['name']}, kernel {facts['kernel']['release']}"
-    yield f"release {plan['release']}: {_outcome(plan)}"
-    for refusal in plan["refusals"]:
-        yield f"  REFUSED  {refusal}"
-    for warning in plan["warnings"]:
-        yield f"  WARNING  {warning}"
-    for name, area in plan["areas"].items():
+        words += f", {len(facts['nvswitches'])} NVSwitches"
+    return f"{words}; {facts['distribution']['name']}, kernel {facts['kernel']['release']}"
+
+
+def summary(plan: Plan) -> list[str]:
+    """How it ends for the host, then refusals, then warnings."""
+    release = f"release {plan['release']}: " if plan["release"] else ""
+    refusals = [f"  REFUSED  {sentence}" for sentence in plan["refusals"]]
+    return [f"{release}{_outcome(plan)}", *refusals, *(f"  WARNING  {sentence}" for sentence in plan["warnings"])]
+
+
+def needs(plan: Plan, catalog: Catalog) -> list[str]:
+    """Reboot, drain and download; nothing where no area was planned."""
+    areas = plan["areas"]
+    if not areas:
+        return []
+    unplanned = [name for name, area in areas.items() if name != "smoke_test" and not area["desired"]]
+    unknown = unplanned or areas["nvidia_driver"]["actual"] == UNKNOWN
+    reboot, drain = ("needed" if plan[name] else "not known" if unknown else "not needed" for name in ("reboot", "drain"))
+    download = f"not known, as {', '.join(unplanned)} could not be planned" if unplanned else _download(plan, catalog)
+    return [f"  reboot: {reboot}", f"  drain: {drain}", f"  download: {download}"]
+
+
+def rows(plan: Plan) -> list[Row]:
+    """Each area at a glance."""
+    return [Row(name, *_states(name, area), len(area["actions"])) for name, area in plan["areas"].items()]
+
+
+def details(plan: Plan) -> list[str]:
+    """Each area; where it does not hold with its actions in order, and the rules and sources that decided it."""
+    return list(_details(plan))
+
+
+def _details(plan: Plan) -> Iterator[str]:
+    for name, now, planned, actions in rows(plan):
+        area = plan["areas"][name]
         if not area["desired"]:
-            yield f"  {name}: not planned"
+            yield f"  {name}: {planned}"
             continue
-        yield f"  {name}: {'as planned' if area['converged'] else _count(len(area['actions']), 'action')}"
+        if area["converged"]:
+            yield f"  {name}: {', '.join(dict.fromkeys((now, planned)))}"
+            continue
+        yield f"  {name}: {now} -> {planned}, {_count(actions, 'action')}"
         for action in area["actions"]:
             yield f"    - {action}"
-        if not area["converged"]:
-            for reason in area["reasons"]:
-                yield f"      because {reason['rule']} [{reason['source']}]"
-    if plan["download_mib"] is not None:
-        yield f"  to download: {plan['download_mib']} MiB of image, and packages"
+        for reason in area["reasons"]:
+            yield f"      because {reason['rule']} [{reason['source']}]"
+
+
+def _states(name: str, area: Mapping[str, Any]) -> tuple[str, str]:
+    """What an area is and what it would be; where its headline holds already, the first thing that does not."""
+    if not area["desired"]:
+        return "-", "not planned"
+    now, planned = (_headline(name, area["desired"], area[side]) for side in ("actual", "target"))
+    if area["converged"]:
+        return now, _HOLDS
+    if now != planned:
+        return now, planned
+    (path, is_now, will_be), *others = _differences(area["actual"], area["target"])
+    return f"{path.strip()} {_brief(is_now)}", _brief(will_be) + (f" and {len(others)} more" if others else "")
+
+
+def _headline(name: str, desired: Mapping[str, Any], state: Any) -> str:
+    if not isinstance(state, Mapping):
+        return str(state)
+    if state.get("required") is False:
+        return "not needed"
+    told = state.get(_HEADLINES[name], state.get("packages"))
+    if name == "pytorch_image" and told == desired["digest"]:
+        return str(desired["ref"])
+    if name == "smoke_test":
+        return str(told or "not tested")
+    if name == "mig":
+        return ", ".join(f"{count} x {layout}" for layout, count in Counter((told or {}).values()).items()) or "none"
+    return _brief(next(iter(told.values()), None) if isinstance(told, Mapping) else told)
+
+
+def _download(plan: Plan, catalog: Catalog) -> str:
+    """What is fetched and about how long that takes, by the rule of the catalog's download.yml."""
+    rule, areas = catalog.download, plan["areas"]
+    fetching = [name for name, area in areas.items() if _part(area["actual"], "packages") != _part(area["target"], "packages")]
+    image, packages = plan["download_mib"] or 0, sum(catalog.room["room"].get(name, {}).get(rule["archives"], 0) for name in fetching)
+    parts = [f"{image} MiB of image"] if image else []
+    if packages:
+        parts.append(f"at most about {packages} MiB of packages ({', '.join(fetching)})")
+    if not parts:
+        return "nothing"
+    minutes = math.ceil((image + packages) * 2**20 * 8 / (rule["speed_gbit_s"] * 1e9) / 60)
+    return f"{' and '.join(parts)}, about {minutes} min at {rule['speed_gbit_s']:g} Gbit/s"
+
+
+def _brief(value: Any) -> str:
+    """A value for a glance: many of a kind by their number, a digest by its beginning."""
+    if isinstance(value, list | Mapping) and len(value) > 2:
+        return f"{len(value)} entries"
+    return re.sub(r"(sha256:[0-9a-f]{12})[0-9a-f]{52}", r"\1", _value(value))
+
+
+def _part(state: Any, name: str) -> Any:
+    return state.get(name) if isinstance(state, Mapping) else None
 
 
 def _gpu_name(pci_id: str, catalog: Catalog) -> str:
@@ -58,7 +166,7 @@ def _outcome(plan: Plan) -> str:
     changes = sum(len(area["actions"]) for name, area in plan["areas"].items() if name != "smoke_test")
     if plan["converged"]:
         smoke = plan["areas"]["smoke_test"]
-        return "as planned" if smoke["converged"] else "as planned, smoke test to run"
+        return _HOLDS if smoke["converged"] else f"{_HOLDS}, smoke test to run"
     return f"{_count(changes, 'action')}, then the smoke test"
 
 

@@ -50,3 +50,6 @@ def test_it_works_without_configuration(commands: Path, tmp_path: Path) -> None:
     assert report.returncode == 1, report.stdout
     assert HOST in report.stdout
     assert "refused" in report.stdout
+    plan = run([commands / "rackready", "plan", "-i", "hosts.yml"], directory, HOME=home)
+    assert (plan.returncode, plan.stderr) == (1, "")
+    assert plan.stdout.startswith(f"{HOST}: no GPU; ")

