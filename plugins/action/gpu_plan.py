@@ -42,7 +42,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         result["ansible_facts"] = {"gpu_plan": plan}
         result["text"] = plan_text.lines(plan, facts, catalog)
         result["diff"] = plan_text.diff(plan)
-        result["changed"] = bool(self._task.check_mode and not plan["converged"])
+        result["changed"] = bool(self._task.check_mode and not plan["converged"] and not plan["refusals"])
         if plan["refusals"] and arguments["refuse"]:
             result.update(failed=True, changed=False, msg="\n".join(f"{host}: {sentence}" for sentence in plan["refusals"]))
         elif arguments["require_converged"] and not plan["converged"]:
