@@ -273,17 +273,27 @@ def _checks(context: Context, area: AreaPlan, merged: Mapping[str, Any], existin
                 f"{where} turns CDI off (features is {json.dumps(features)})", "containers would get no GPU", "remove that line or set features.cdi to true"
             )
         )
-    given = {str(flag).partition("=")[0] for flag in context.facts["docker"]["unit_flags"]}
+    installed = context.facts["docker"]["installed"]
+    given = {str(flag).partition("=")[0] for flag in (context.facts["docker"]["unit_flags"] if installed else _coming_flags(context))}
     for key in merged:
         both = [flag for flag in _flags(key) if flag in given]
-        if both and merged[key] != existing.get(key):
+        if both and (not installed or merged[key] != existing.get(key)):
             area.refusals.append(
                 refusal(
                     f"docker.service sets {both[0]} on its command line and {key} is to go into {DAEMON_JSON}",
                     "Docker does not start with both",
-                    f"remove {both[0]} from the unit or its drop-in",
+                    f"remove {both[0]} from the unit or its drop-in"
+                    if installed
+                    else f"leave {key} out of {'docker_daemon_options' if key in context.request.docker_daemon_options else DAEMON_JSON}, or put a drop-in for "
+                    f"docker.service there that starts dockerd without {both[0]}",
                 )
             )
+
+
+def _coming_flags(context: Context) -> list[str]:
+    """What the unit of the packages will set; nothing is known where a drop-in that is there already gives another command line."""
+    drop_ins = [text for path, text in context.facts["files"].items() if path.startswith("/etc/systemd/system/docker.service.d/")]
+    return [] if any("ExecStart=" in text for text in drop_ins) else list(context.catalog.docker["unit_flags"]["flags"])
 
 
 def _restart(context: Context, area: AreaPlan, causes: list[str], existing: Mapping[str, Any]) -> None:

@@ -202,6 +202,18 @@ def test_another_engine_is_never_replaced_and_the_remedy_names_only_what_can_wor
     assert [sentence for sentence in refusals if "docker.io is installed and Docker's own packages are planned" in sentence and sentence.endswith(remedy)]
 
 
+@pytest.mark.parametrize("key", ["hosts", "containerd"])
+def test_an_option_that_the_packages_unit_will_set_is_refused_before_they_are_installed(key: str) -> None:
+    refusals = plan_for(facts_for(), docker_daemon_options={key: "tcp://0.0.0.0:2375"})["refusals"]
+    assert [
+        sentence
+        for sentence in refusals
+        if f"{key} is to go into /etc/docker/daemon.json" in sentence and f"leave {key} out of docker_daemon_options" in sentence
+    ]
+    drop_in = {"/etc/systemd/system/docker.service.d/site.conf": "[Service]\nExecStart=\nExecStart=/usr/sbin/dockerd\n"}
+    assert plan_for(facts_for(files=drop_in), docker_daemon_options={key: "tcp://0.0.0.0:2375"})["refusals"] == []
+
+
 def test_an_a100_board_gets_a_fabric_manager_and_no_state_is_waited_for() -> None:
     plan = plan_for(facts_for(distribution=BOOKWORM, **A100), rackready_lock=bookworm_lock(), gpu_expected={"model": "a100-sxm4-80gb", "count": 8})
     fabric = plan["areas"]["nvidia_fabric"]
