@@ -11,7 +11,7 @@ from typing import Any
 
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
-from ansible_collections.rackready.gpu.plugins.plugin_utils import catalog_loader, host_plan, plan_text
+from ansible_collections.rackready.gpu.plugins.plugin_utils import catalog_loader, host_plan, plan_text, record_masking
 from yaml import YAMLError
 
 # Ansible imports this module before it forks a process for each host: read here, the catalog is read once a run and not once a host.
@@ -47,4 +47,8 @@ class ActionModule(ActionBase):  # type: ignore[misc]
             result.update(failed=True, changed=False, msg="\n".join(f"{host}: {sentence}" for sentence in plan["refusals"]))
         elif arguments["require_converged"] and not plan["converged"]:
             result.update(failed=True, changed=False, msg=plan_text.not_converged(plan))
+        if result.get("failed"):
+            # Ansible prints whatever a failed task returns, and nobody applies this plan any more: secrets stay out, and text and diff say nothing new.
+            del result["text"], result["diff"]
+            result["ansible_facts"] = record_masking.to_plain(result["ansible_facts"])
         return result

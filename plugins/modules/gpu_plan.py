@@ -107,7 +107,7 @@ text:
   description: >-
     The plan in readable lines: refusals and warnings, whether a reboot or a drain is needed, what is downloaded and about how long that takes, then each
     area's state now and planned, with its actions in order and the rules and sources that decided it.
-  returned: when there are facts
+  returned: success
   type: list
   elements: str
 msg:
