@@ -29,7 +29,10 @@ def split(version: str) -> RpmVersion:
         epoch, rest = "0", text
     if not re.fullmatch("[0-9]+", epoch):
         raise ValueError(f"version {version!r}: the epoch {epoch!r} is not a number")
-    upstream_, _dash, release = rest.partition("-")
+    # At the last dash, as libsolv does: what uname says of a kernel is a version there, too, and may have more of them.
+    upstream_, dash, release = rest.rpartition("-")
+    if not dash:
+        upstream_, release = rest, ""
     if not upstream_:
         raise ValueError(f"version {version!r} has no upstream part")
     return RpmVersion(int(epoch), upstream_, release)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 from typing import Any, Mapping, Sequence
 
-from ansible_collections.rackready.gpu.plugins.module_utils import pgp_key, registry, repository, rpm_repository
+from ansible_collections.rackready.gpu.plugins.module_utils import pgp_key, registry, repository, rpm_repository, rpm_version
 
 
 def look(
@@ -92,9 +92,17 @@ def _missing_packages(asked: Sequence[Mapping[str, Any]], found: Sequence[Mappin
             if not versions:
                 remedy = hint or "it left the repository or has another name there; check the release and run playbooks/pin.yml"
                 problems.append(f"{where} has no package {package}{streams}: {remedy}.")
-            elif version is not None and version not in versions:
+            elif version is not None and not any(_same(version, known, asked, name) for known in versions):
                 remedy = hint or "it left the repository; run playbooks/pin.yml or use a mirror that keeps it (rackready_mirror.packages)"
                 problems.append(f"{where} has no {package} {version} (its newest is {versions[-1]}): {remedy}.")
+
+
+def _same(version: str, known: str, asked: Sequence[Mapping[str, Any]], name: str) -> bool:
+    """Whether two versions are one. rpm has several ways to write one (its separators are all alike), dpkg would look for exactly what is asked for."""
+    if version == known:
+        return True
+    rpm = any(entry["name"] == name and entry.get("type") == "rpm" for entry in asked)
+    return rpm and rpm_version.compare(version, known) == 0
 
 
 def _lacking_streams(asked: Sequence[Mapping[str, Any]], found: Sequence[Mapping[str, Any]]) -> str:

@@ -51,6 +51,7 @@ def test_equal(left: str, right: str) -> None:
 def test_parts() -> None:
     assert rpm_version.split("3:580.178.04-1.el9") == (3, "580.178.04", "1.el9")
     assert rpm_version.split("1.20.0") == (0, "1.20.0", "")
+    assert rpm_version.split("6.18.44-fc-v1045") == (0, "6.18.44-fc", "v1045")
     assert rpm_version.upstream("3:580.178.04-1.el9") == "580.178.04"
     assert rpm_version.join("3", "580.178.04", "1.el9") == "3:580.178.04-1.el9"
     assert rpm_version.join("0", "1.20.0", "1") == rpm_version.join(None, "1.20.0", "1") == "1.20.0-1"

@@ -136,6 +136,10 @@ def test_a_version_that_is_in_another_stream_left_the_asked_one(site: Site) -> N
     assert "has no driver 3:595.91.07-1.el9 (its newest is 3:580.178.04-1.el9)" in problem
 
 
+def test_a_version_that_is_written_in_another_way_is_the_same(site: Site) -> None:
+    assert ask([rocky(site, packages={"driver": "3:580_178.04-1.el9"})])["problems"] == []
+
+
 def test_an_rpm_repository_that_does_not_answer_is_one_problem(site: Site) -> None:
     (problem,) = ask([rocky(site, url=f"{site.address}/nothing/")])["problems"]
     assert "/nothing/repodata/repomd.xml cannot be read" in problem
