@@ -144,6 +144,10 @@ def plan(context: Context) -> AreaPlan:
     if context.facts["kernel"]["secure_boot"] == "enabled":
         area.warnings.append("Secure Boot is on: the kernel loads the driver only after its signing key was enrolled at the console (mokutil).")
         area.warnings += _signed(context)
+    elif context.facts["kernel"]["secure_boot"] == "unknown" and not module["loaded"]:
+        area.warnings.append(
+            "Whether Secure Boot is on cannot be read: if it is, the kernel loads the driver only after its signing key was enrolled at the console (mokutil)."
+        )
     if module["loaded"]:
         _loaded_module(context, area, version)
         area.refusals += _upgraded_under_module(context, version, ours)

@@ -564,6 +564,16 @@ def test_secure_boot_and_unverified_facts_are_warned_about() -> None:
     assert any("is not verified (source: dig-compute)" in warning for warning in warnings)
 
 
+def test_secure_boot_that_cannot_be_read_is_warned_about_until_the_driver_is_loaded() -> None:
+    def warned(**host: Any) -> list[str]:
+        return [warning for warning in plan_for(facts_for(**host))["warnings"] if "Secure Boot" in warning]
+
+    assert warned(secure_boot="unknown") == [
+        "Whether Secure Boot is on cannot be read: if it is, the kernel loads the driver only after its signing key was enrolled at the console (mokutil)."
+    ]
+    assert warned(secure_boot="unknown", **CONVERGED) == warned(secure_boot="unsupported") == warned(secure_boot="disabled") == []
+
+
 def test_the_newest_locked_version_of_the_branch_is_taken() -> None:
     lock = plans.lock(drivers=("580.178.04", "580.200.01", "595.91.07"))
     assert plan_for(facts_for(), rackready_lock=lock)["areas"]["nvidia_driver"]["desired"]["version"] == "580.200.01"
