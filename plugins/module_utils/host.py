@@ -54,6 +54,12 @@ def kernel(root: Path, release: str) -> dict[str, Any]:
         "headers": (root / "lib/modules" / release / "build").is_dir(),  # false for a link whose headers were removed
         "command_line": read_line(root / "proc/cmdline") or "",
         "secure_boot": secure_boot(root),
+        # What only a package of the kernel brings: a folder that its removal left behind, with modules that were built for it, has none.
+        "others": {
+            path.parent.name: (path.parent / "build").is_dir()
+            for path in sorted((root / "lib/modules").glob("*/modules.builtin"))
+            if path.parent.name != release
+        },
     }
 
 

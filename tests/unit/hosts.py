@@ -97,6 +97,8 @@ class Host:
     architecture: str = "x86_64"
     kernel: str = KERNEL
     headers: bool = False
+    other_kernels: dict[str, bool] = field(default_factory=dict)
+    """Kernels that are installed beside the running one, release to whether their headers are."""
     command_line: str = "BOOT_IMAGE=/boot/vmlinuz root=/dev/nvme0n1p2 ro quiet"
     secure_boot: str = "disabled"
     selinux: str = "disabled"
@@ -174,7 +176,13 @@ class Host:
             "architecture": self.architecture,
             "python": "3.13.5",
             "init": "systemd",
-            "kernel": {"release": self.kernel, "headers": self.headers, "command_line": self.command_line, "secure_boot": self.secure_boot},
+            "kernel": {
+                "release": self.kernel,
+                "headers": self.headers,
+                "command_line": self.command_line,
+                "secure_boot": self.secure_boot,
+                "others": dict(self.other_kernels),
+            },
             "selinux": {"mode": self.selinux, "container_use_devices": self.container_use_devices},
             "cpus": self.cpus,
             "memory_mib": self.memory_mib,
@@ -485,8 +493,10 @@ class Tree:
             self.write("/sys/fs/selinux/enforce", "1" if host.selinux == "enforcing" else "0")
         if host.container_use_devices is not None:
             self.write("/sys/fs/selinux/booleans/container_use_devices", f"{int(host.container_use_devices)} {int(host.container_use_devices)}")
-        if host.headers:
-            (self.root / f"lib/modules/{host.kernel}/build").mkdir(parents=True)
+        for release, headers in {host.kernel: host.headers, **host.other_kernels}.items():
+            self.write(f"/lib/modules/{release}/modules.builtin", "")
+            if headers:
+                (self.root / f"lib/modules/{release}/build").mkdir()
 
     def _pci(self) -> None:
         host = self.host

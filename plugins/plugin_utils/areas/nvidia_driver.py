@@ -21,6 +21,7 @@ from ansible_collections.rackready.gpu.plugins.plugin_utils.planning import (
     Gpu,
     Reason,
     VersionRule,
+    differing,
     file_actions,
     files_state,
     flavours_of,
@@ -88,6 +89,7 @@ def plan(context: Context) -> AreaPlan:
     # A blacklist holds at the next boot only if the initramfs has it; until the driver is loaded an earlier run may have stopped before that.
     rebuild = context.file_state(NOUVEAU) != "as planned" or nouveau or not module["loaded"]
     initramfs = list(distribution["initramfs_command"]) if rebuild else []
+    build_command = _build_command(context, driver)
     stream_desired, stream_target, stream_actual, stream_actions = _stream(context)
     area = AreaPlan(
         desired={
@@ -97,6 +99,7 @@ def plan(context: Context) -> AreaPlan:
             "files": [spec.as_dict() for spec in files],
             **package_set(context, packages, hold, missing_headers),
             **stream_desired,
+            "build_command": build_command,
             "initramfs_command": initramfs,
             "modules": modules,
             "units": units,
@@ -138,6 +141,7 @@ def plan(context: Context) -> AreaPlan:
         *(["rebuild the initramfs"] if initramfs else []),
         *(f"install {name}" for name in area.archive_packages),
         *package_actions(context, packages, hold),
+        *([f"build the kernel modules for {context.facts['kernel']['release']}"] if build_command else []),
         *([] if area.target["modules"] == _actual(area)["modules"] else [f"load {', '.join(modules)} {version} ({context.driver_flavour})"]),
         *unit_actions(context, units),
     ]
@@ -148,6 +152,7 @@ def plan(context: Context) -> AreaPlan:
         area.warnings.append(
             "Whether Secure Boot is on cannot be read: if it is, the kernel loads the driver only after its signing key was enrolled at the console (mokutil)."
         )
+    area.warnings += _next_kernel(context)
     if module["loaded"]:
         _loaded_module(context, area, version)
         area.refusals += _upgraded_under_module(context, version, ours)
@@ -167,6 +172,26 @@ def _build(context: Context, cell: Table) -> tuple[dict[str, str | None], list[F
     if repository is None or locked is None:
         return {}, [], [], [context.unlocked(build["repository"], "nothing would build the kernel modules")]
     return packages, repository.files(locked["key"]), [repository.question(packages)], []
+
+
+def _build_command(context: Context, driver: Mapping[str, str | None]) -> list[str]:
+    """What builds the modules of packages that are there for a kernel that came after them. Packages that are yet to come build them themselves."""
+    module = context.facts["modules"]["nvidia"]
+    if module["loaded"] or module["available"] is not None or differing(context, driver) or context.installed("dkms") is None:
+        return []
+    return ["dkms", "autoinstall", "-k", str(context.facts["kernel"]["release"])]
+
+
+def _next_kernel(context: Context) -> list[str]:
+    """The newest kernel is the one that boots next; without its headers nothing builds the modules for it."""
+    kernel = context.facts["kernel"]
+    newest = context.order.newest([kernel["release"], *kernel["others"]])
+    if kernel["others"].get(newest, True):
+        return []
+    return [
+        f"The kernel {newest} is installed beside the running {kernel['release']} and its headers are not: the driver will be missing after the next boot. "
+        f"Install {context.known_distribution['headers'].format(kernel=newest)} before it."
+    ]
 
 
 def _streams(context: Context) -> list[str]:

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, rackready contributors
 # GNU General Public License v3.0+ (see https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the role nvidia_driver says when the kernel refuses a module: its tasks run for real on a modprobe that answers as kmod's does, a host an answer."""
+"""What the role nvidia_driver says when modules are not built or not loaded: its tasks run for real on stand-ins of dkms and modprobe, a host an answer."""
 
 from __future__ import annotations
 
@@ -17,11 +17,15 @@ MODPROBE = """#!/bin/sh
 [ "$RACKREADY_WRITES" = "" ] || echo "$RACKREADY_WRITES"
 [ "$RACKREADY_SAYS" = "" ] || { echo "modprobe: $RACKREADY_SAYS" >&2; exit 1; }
 """
+DKMS = """#!/bin/sh
+[ "$3" = 6.12.48 ] || { echo "Error! Bad return status for module build on kernel: $3" >&2; exit 11; }
+"""
 NO_LOAD = "the driver's kernel modules do not load"
 # By host: what modprobe writes, what it complains about, and what the run says then.
 HOSTS = {
     "loads": ("insmod /lib/modules/nvidia.ko", "", ""),
     "loaded": ("", "", ""),
+    "build-fails": ("", "", ""),
     "rejected": (
         "",
         "ERROR: could not insert 'nvidia': Key was rejected by service",
@@ -47,20 +51,21 @@ HOSTS = {
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> playbooks.Run:
     directory = tmp_path_factory.mktemp("load")
-    modprobe = directory / "bin/modprobe"
-    modprobe.parent.mkdir()
-    modprobe.write_text(MODPROBE, encoding="utf-8")
-    modprobe.chmod(0o755)
-    desired: dict[str, Any] = {"modules": ["nvidia", "nvidia_uvm"], "unload": []}
-    hosts = {name: {"writes": writes, "says": says} for name, (writes, says, _words) in HOSTS.items()}
+    (directory / "bin").mkdir()
+    for name, script in (("modprobe", MODPROBE), ("dkms", DKMS)):
+        (directory / "bin" / name).write_text(script, encoding="utf-8")
+        (directory / "bin" / name).chmod(0o755)
+    desired: dict[str, Any] = {"build_command": ["dkms", "autoinstall", "-k", "{{ kernel | default('6.12.48') }}"], "modules": ["nvidia", "nvidia_uvm"]}
+    hosts: dict[str, Any] = {name: {"writes": writes, "says": says} for name, (writes, says, _words) in HOSTS.items()}
+    hosts["build-fails"]["kernel"] = "6.12.57"
     play = {
         "hosts": "all",
         "gather_facts": False,
         "environment": {"RACKREADY_WRITES": "{{ writes }}", "RACKREADY_SAYS": "{{ says }}"},
         "vars": {"ansible_connection": "local", "ansible_python_interpreter": sys.executable, "nvidia_driver_desired": desired},
-        "tasks": [{"ansible.builtin.include_role": {"name": "rackready.gpu.nvidia_driver", "tasks_from": "load"}}],
+        "tasks": [{"ansible.builtin.include_role": {"name": "rackready.gpu.nvidia_driver", "tasks_from": part}} for part in ("build", "load")],
     }
-    return playbooks.run(directory, {"hosts": hosts}, [play], PATH=f"{modprobe.parent}:{os.environ['PATH']}")
+    return playbooks.run(directory, {"hosts": hosts}, [play], PATH=f"{directory}/bin:{os.environ['PATH']}")
 
 
 @pytest.mark.parametrize("name", [name for name in HOSTS if HOSTS[name][1]])
@@ -71,7 +76,12 @@ def test_modules_that_do_not_load_end_in_a_sentence(run: playbooks.Run, name: st
 
 
 def test_modules_that_load_are_a_change_and_those_that_are_loaded_are_none(run: playbooks.Run) -> None:
-    assert [recap(run, name) for name in ("loads", "loaded")] == [{"changed": changed, "failed": 0} for changed in (1, 0)]
+    assert [recap(run, name) for name in ("loads", "loaded")] == [{"changed": changed, "failed": 0} for changed in (2, 1)]  # the build is one
+
+
+def test_modules_that_are_not_built_end_in_a_sentence(run: playbooks.Run) -> None:
+    assert "build-fails: dkms autoinstall -k 6.12.57 failed (Error! Bad return status for module build on kernel: 6.12.57), so there is no driver" in said(run)
+    assert recap(run, "build-fails") == {"changed": 0, "failed": 1}
 
 
 def said(run: playbooks.Run) -> str:

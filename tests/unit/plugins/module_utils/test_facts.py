@@ -36,6 +36,7 @@ HOSTS: dict[str, dict[str, Any]] = {
     "audio functions": {"audio_functions": True},
     "secure boot": {"secure_boot": "enabled", "headers": True},
     "no EFI": {"secure_boot": "unsupported"},
+    "other kernels": {"other_kernels": {"6.12.41+deb13-amd64": True, "6.12.57+deb13-amd64": False}},
     "ubuntu": {"distribution": ("ubuntu", "24.04", "noble", "Ubuntu 24.04.3 LTS")},
     "rocky": {**ROCKY, "selinux": "enforcing", "container_use_devices": False},
     "rocky converged": {**CONVERGED, **ROCKY, "docker": None, "daemon_json": None, "streams": {"nvidia-driver": "580-open"}},

@@ -63,6 +63,12 @@ def test_headers_that_were_removed_leave_a_dead_link(tmp_path: Path) -> None:
     assert host.kernel(tree.root, KERNEL)["headers"] is False
 
 
+def test_a_kernel_that_was_removed_leaves_a_folder_that_does_not_count(tmp_path: Path) -> None:
+    tree = Host(other_kernels={"6.12.57+deb13-amd64": False}).tree(tmp_path)
+    tree.write("/lib/modules/6.12.41+deb13-amd64/updates/dkms/nvidia.ko", "")
+    assert host.kernel(tree.root, KERNEL)["others"] == {"6.12.57+deb13-amd64": False}
+
+
 @pytest.mark.parametrize(("online", "count"), [("0", 1), ("0-127", 128), ("0-63,128-191", 128), ("0,2,4-5", 4)])
 def test_cpus(tmp_path: Path, online: str, count: int) -> None:
     Host().tree(tmp_path).write("/sys/devices/system/cpu/online", online + "\n")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.unit import plans
-from tests.unit.hosts import BUS_IDS, facts_for
+from tests.unit.hosts import BUS_IDS, CONVERGED, facts_for
 from tests.unit.plans import apply_plan, lock_for, plan_for
 
 NGC_25_08 = "nvcr.io/nvidia/pytorch:25.08-py3"
@@ -478,6 +478,7 @@ def test_drifted(change: tuple[str, str, dict[str, Any]], area: str, actions: li
 def test_b4_installed_packages_are_no_driver_for_another_kernel() -> None:
     facts = apply_plan(facts_for(), plan_for(facts_for()))
     facts["kernel"].update(release=KERNEL, headers=False)
+    facts["packages"]["installed"]["dkms"] = {"version": "3.2.2-1~deb13u1", "held": False}
     for name in ("nvidia", "nvidia_uvm"):
         facts["modules"][name] = {"loaded": False, "version": None, "flavour": None, "available": None}
     facts["nvidia_smi"].update(state="failed", error="nvidia-smi was not asked", driver_version=None, gpus=[])
@@ -487,8 +488,44 @@ def test_b4_installed_packages_are_no_driver_for_another_kernel() -> None:
     assert plan["areas"]["nvidia_driver"]["actions"] == [
         "rebuild the initramfs",
         f"install linux-headers-{KERNEL}",
+        f"build the kernel modules for {KERNEL}",
         "load nvidia, nvidia_uvm 580.178.04 (open)",
     ]
+    assert plan["areas"]["nvidia_driver"]["desired"]["build_command"] == ["dkms", "autoinstall", "-k", KERNEL]
+
+
+def test_b4_modules_are_built_only_where_packages_that_are_there_have_none_for_the_kernel() -> None:
+    def command(available: str | None) -> list[str]:
+        facts = facts_for(**CONVERGED)
+        for name in ("nvidia", "nvidia_uvm"):
+            facts["modules"][name].update(loaded=False, version=None, flavour=None)
+        facts["modules"]["nvidia"]["available"] = available
+        facts["nvidia_smi"].update(state="failed", error="nvidia-smi was not asked", driver_version=None, gpus=[])
+        found: list[str] = plan_for(facts)["areas"]["nvidia_driver"]["desired"]["build_command"]
+        return found
+
+    assert command(None) == ["dkms", "autoinstall", "-k", "6.12.48+deb13-amd64"]
+    assert command("580.178.04") == []
+    assert plan_for(facts_for())["areas"]["nvidia_driver"]["desired"]["build_command"] == []
+
+
+@pytest.mark.parametrize(
+    ("others", "newest"),
+    [
+        ({"6.12.57+deb13-amd64": False}, "6.12.57+deb13-amd64"),
+        ({"6.12.57+deb13-amd64": False, "6.12.100+deb13-amd64": False}, "6.12.100+deb13-amd64"),
+        ({"6.12.57+deb13-amd64": True}, None),
+        ({"6.12.57+deb13-amd64": False, "6.12.100+deb13-amd64": True}, None),
+        ({"6.12.9+deb13-amd64": False}, None),
+    ],
+)
+def test_b4_a_newer_kernel_without_headers_will_boot_without_the_driver(others: dict[str, bool], newest: str | None) -> None:
+    plan = plan_for(facts_for(**CONVERGED, other_kernels=others))
+    words = (
+        "is installed beside the running 6.12.48+deb13-amd64 and its headers are not: the driver will be missing after the next boot. Install linux-headers-"
+    )
+    wanted = [] if newest is None else [f"The kernel {newest} {words}{newest} before it."]
+    assert [warning for warning in plan["warnings"] if "headers" in warning] == wanted
 
 
 def test_a9_a_loaded_module_older_than_its_packages_asks_for_a_reboot() -> None:
