@@ -14,6 +14,7 @@ import pytest
 from tests.unit import playbooks
 
 MODPROBE = """#!/bin/sh
+[ "$1 $2" != "--remove nouveau" ] || { echo "modprobe: FATAL: Module nouveau is in use." >&2; exit 1; }
 [ "$RACKREADY_WRITES" = "" ] || echo "$RACKREADY_WRITES"
 [ "$RACKREADY_SAYS" = "" ] || { echo "modprobe: $RACKREADY_SAYS" >&2; exit 1; }
 """
@@ -26,6 +27,7 @@ HOSTS = {
     "loads": ("insmod /lib/modules/nvidia.ko", "", ""),
     "loaded": ("", "", ""),
     "build-fails": ("", "", ""),
+    "console": ("", "", ""),
     "rejected": (
         "",
         "ERROR: could not insert 'nvidia': Key was rejected by service",
@@ -55,9 +57,14 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> playbooks.Run:
     for name, script in (("modprobe", MODPROBE), ("dkms", DKMS)):
         (directory / "bin" / name).write_text(script, encoding="utf-8")
         (directory / "bin" / name).chmod(0o755)
-    desired: dict[str, Any] = {"build_command": ["dkms", "autoinstall", "-k", "{{ kernel | default('6.12.48') }}"], "modules": ["nvidia", "nvidia_uvm"]}
+    desired: dict[str, Any] = {
+        "build_command": ["dkms", "autoinstall", "-k", "{{ kernel | default('6.12.48') }}"],
+        "modules": ["nvidia", "nvidia_uvm"],
+        "unload": "{{ unload | default([]) }}",
+    }
     hosts: dict[str, Any] = {name: {"writes": writes, "says": says} for name, (writes, says, _words) in HOSTS.items()}
     hosts["build-fails"]["kernel"] = "6.12.57"
+    hosts["console"]["unload"] = ["nouveau"]
     play = {
         "hosts": "all",
         "gather_facts": False,
@@ -82,6 +89,11 @@ def test_modules_that_load_are_a_change_and_those_that_are_loaded_are_none(run: 
 def test_modules_that_are_not_built_end_in_a_sentence(run: playbooks.Run) -> None:
     assert "build-fails: dkms autoinstall -k 6.12.57 failed (Error! Bad return status for module build on kernel: 6.12.57), so there is no driver" in said(run)
     assert recap(run, "build-fails") == {"changed": 0, "failed": 1}
+
+
+def test_nouveau_that_a_console_uses_ends_in_a_sentence(run: playbooks.Run) -> None:
+    assert "console: nouveau is in use; reboot, then run again (modprobe: FATAL: Module nouveau is in use.)." in said(run)
+    assert recap(run, "console")["failed"] == 1
 
 
 def said(run: playbooks.Run) -> str:
