@@ -351,6 +351,17 @@ def test_no_case_of_the_planner_is_left_out() -> None:
     assert sorted([*PLANS, *REFUSALS, "P24"], key=lambda name: int(name[1:])) == [f"P{number}" for number in range(1, 31)]
 
 
+def test_p30_a_host_that_gave_some_gpus_away_is_left_alone_with_their_names() -> None:
+    facts = facts_for()
+    for gpu in facts["gpus"][2:4]:
+        gpu["driver"] = "vfio-pci"
+    plan = plan_for(facts)
+    assert plan["refusals"] == [
+        f"GPUs are bound to vfio-pci ({BUS_IDS[2]}, {BUS_IDS[3]}), so the driver cannot use them: unbind them, or give all GPUs of the host away."
+    ]
+    assert plan["areas"] == {}
+
+
 REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], tuple[str, ...]]] = {
     "F14": ({}, {"nvidia_container_toolkit_version": "1.17.0", "rackready_lock": plans.lock(toolkits=("1.17.0",))}, ("Toolkit 1.17.0 fails on images",)),
     "F7": ({}, {"nvidia_container_toolkit_version": "1.17.7", "rackready_lock": plans.lock(toolkits=("1.17.7",))}, ("Toolkit 1.17.7 GPU containers fail",)),
