@@ -362,6 +362,32 @@ def test_p30_a_host_that_gave_some_gpus_away_is_left_alone_with_their_names() ->
     assert plan["areas"] == {}
 
 
+def mixed(*layout: tuple[str, dict[str, int]]) -> dict[str, Any]:
+    """The plan of a host with an A100 of 40 GB and one of 80 GB, in this order, and a layout for each selector."""
+    variables = {"mig_layout": [{"gpus": gpus, "instances": instances} for gpus, instances in layout]}
+    return Case({"10de:20b0": 1, "10de:20b2": 1}, "ubuntu-24.04", "longterm", variables=variables).plan()
+
+
+@pytest.mark.parametrize(
+    ("profile", "card", "other"),
+    [("1g.5gb", f"A100 SXM4 80GB at {BUS_IDS[1]}", BUS_IDS[0]), ("1g.20gb", f"A100 SXM4 40GB at {BUS_IDS[0]}", BUS_IDS[1])],
+)
+def test_m11_a_profile_that_one_of_two_kinds_of_cards_has_is_refused_for_the_other_by_name(profile: str, card: str, other: str) -> None:
+    plan = mixed(("all", {profile: 2}))
+    assert [(f"{card} has no MIG profile {profile}, so the layout does not exist on it" in words, other in words) for words in plan["refusals"]] == [
+        (True, False)
+    ]
+    # With a refusal no role runs for the host, so the other card is not touched either.
+    assert [gpu["pci_bus_id"] for gpu in plan["areas"]["mig"]["desired"]["gpus"]] == [other]
+
+
+def test_m11_each_kind_of_card_has_its_own_profiles() -> None:
+    plan = mixed(("a100-sxm4-40gb", {"3g.20gb": 1, "1g.5gb": 1}), ("a100-sxm4-80gb", {"3g.40gb": 1, "1g.10gb": 1}))
+    assert plan["refusals"] == []
+    found = {gpu["pci_bus_id"]: sorted(instance["profile"] for instance in gpu["instances"]) for gpu in plan["areas"]["mig"]["desired"]["gpus"]}
+    assert found == {BUS_IDS[0]: ["1g.5gb", "3g.20gb"], BUS_IDS[1]: ["1g.10gb", "3g.40gb"]}
+
+
 REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], tuple[str, ...]]] = {
     "F14": ({}, {"nvidia_container_toolkit_version": "1.17.0", "rackready_lock": plans.lock(toolkits=("1.17.0",))}, ("Toolkit 1.17.0 fails on images",)),
     "F7": ({}, {"nvidia_container_toolkit_version": "1.17.7", "rackready_lock": plans.lock(toolkits=("1.17.7",))}, ("Toolkit 1.17.7 GPU containers fail",)),
@@ -371,7 +397,7 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], tuple[str, ...]]] = {
         {"mig_layout": [{"gpus": "all", "instances": {"3g.40gb": 2, "1g.10gb": 1}}]},
         (f"2 x 3g.40gb, 1 x 1g.10gb do not fit on H100 SXM5 80GB at {', '.join(BUS_IDS)} together, so the layout does not exist on it: ask for less",),
     ),
-    "G2 M11": (
+    "G2": (
         {},
         {"mig_layout": [{"gpus": "all", "instances": {"1g.5gb": 7}}]},
         (f"H100 SXM5 80GB at {', '.join(BUS_IDS)} has no MIG profile 1g.5gb", "use 1g.10gb, 1g.10gb+me, 1g.20gb"),
