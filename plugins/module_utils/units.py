@@ -23,6 +23,7 @@ UNITS = (
     "nvidia-imex.service",
     "nvidia-cdi-refresh.service",
     "nvidia-cdi-refresh.path",
+    "nvidia-mig-manager.service",
 )
 _PROPERTIES = "Id,LoadState,ActiveState,UnitFileState,ExecStart,Environment,EnvironmentFiles"
 _SHORT_OPTIONS = {

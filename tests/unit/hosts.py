@@ -47,6 +47,7 @@ UNITS = (
     "nvidia-imex.service",
     "nvidia-cdi-refresh.service",
     "nvidia-cdi-refresh.path",
+    "nvidia-mig-manager.service",
 )
 CDI_PATH = "/var/run/cdi/nvidia.yaml"
 RED_HAT = ("rhel", "rocky", "almalinux", "ol")

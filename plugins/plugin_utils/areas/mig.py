@@ -11,12 +11,48 @@ from typing import Any
 
 from ansible_collections.rackready.gpu.plugins.module_utils.mig_geometry import Card, Instance, card_from_table, place
 from ansible_collections.rackready.gpu.plugins.module_utils.pci import normalize_bus_id
-from ansible_collections.rackready.gpu.plugins.plugin_utils.planning import UNKNOWN, AreaPlan, Context, Gpu, Reason, refusal, unverified, who
+from ansible_collections.rackready.gpu.plugins.plugin_utils.planning import (
+    UNKNOWN,
+    AreaPlan,
+    Context,
+    Gpu,
+    Reason,
+    refusal,
+    unit_words,
+    unverified,
+    who,
+)
 from ansible_collections.rackready.gpu.plugins.plugin_utils.versions import at_least
+
+MANAGER = "nvidia-mig-manager"
+# Before that its hook waits at boot for services that are ordered after it, and its unit had no time limit (rules.yml).
+MANAGER_FLOOR = "0.14.5"
 
 
 def plan(context: Context) -> AreaPlan:
     """What mig_layout asks of each card; MIG off where it asks nothing."""
+    area = _layout_plan(context)
+    refusals, warnings = _manager(context)
+    area.refusals += refusals
+    area.warnings += warnings
+    return area
+
+
+def _manager(context: Context) -> tuple[list[str], list[str]]:
+    """Refusals and warnings about NVIDIA's service that applies a layout of its own at boot."""
+    unit, version = context.unit(f"{MANAGER}.service"), context.installed(MANAGER) if context.installable else None
+    if unit["load"] != "loaded" or (unit["active"] == "inactive" and unit["enabled"] != "enabled"):
+        return [], []
+    what = f"{MANAGER} {context.order.upstream(version) if version is not None else 'of an unknown version'} is {unit_words(unit)}"
+    disable = f"systemctl disable --now {MANAGER}.service"
+    if version is not None and not at_least(context.order.upstream(version), MANAGER_FLOOR):
+        why = f"the host can hang in boot, as below {MANAGER_FLOOR} it waits for services that wait for it"
+        return [refusal(what, why, f"run {disable}, or upgrade it to {MANAGER_FLOOR} or newer, then run again")], []
+    unsure = "" if version is not None else f" Below {MANAGER_FLOOR} it can also make the host hang in boot."
+    return [], [f"{what}: it applies a layout of its own at boot, and rackready the one of mig_layout. Where that is not wanted run {disable}.{unsure}"]
+
+
+def _layout_plan(context: Context) -> AreaPlan:
     wanted, refusals = layout(context)
     if refusals:
         return AreaPlan(refusals=refusals)

@@ -565,6 +565,34 @@ def test_b4_a_newer_kernel_without_headers_will_boot_without_the_driver(others: 
     assert [warning for warning in plan["warnings"] if "headers" in warning] == wanted
 
 
+MANAGER = ("loaded", "inactive", "enabled")
+
+
+@pytest.mark.parametrize(
+    ("version", "unit", "refused", "warned"),
+    [
+        ("0.14.4-1", MANAGER, True, False),
+        ("0.9.1-1", ("loaded", "active", "disabled"), True, False),
+        ("0.14.5-1", MANAGER, False, True),
+        ("0.15.0-1", MANAGER, False, True),
+        (None, MANAGER, False, True),
+        ("0.14.4-1", ("loaded", "inactive", "disabled"), False, False),
+        ("0.14.4-1", ("masked", "inactive", "masked"), False, False),
+    ],
+)
+def test_g4_a_mig_manager_that_can_keep_the_host_from_booting(version: str | None, unit: tuple[str, str, str], refused: bool, warned: bool) -> None:
+    packages = {"nvidia-mig-manager": version} if version is not None else {}
+    plan = plan_for(facts_for(packages=packages, units={"nvidia-mig-manager.service": unit}), mig_layout=[{"gpus": [0], "instances": {"1g.10gb": 7}}])
+    name = f"nvidia-mig-manager {version.removesuffix('-1') if version else 'of an unknown version'} is {unit[2]}, {unit[1]}"
+    refusals = [
+        f"{name}, so the host can hang in boot, as below 0.14.5 it waits for services that wait for it: run systemctl disable --now "
+        "nvidia-mig-manager.service, or upgrade it to 0.14.5 or newer, then run again."
+    ]
+    assert plan["refusals"] == (refusals if refused else [])
+    assert any(warning.startswith(f"{name}: it applies a layout of its own at boot") for warning in plan["warnings"]) is warned
+    assert any("Below 0.14.5 it can also make the host hang" in warning for warning in plan["warnings"]) is (version is None)
+
+
 def test_a9_a_loaded_module_older_than_its_packages_asks_for_a_reboot() -> None:
     facts = apply_plan(facts_for(), plan_for(facts_for()))
     facts["modules"]["nvidia"]["version"] = "580.65.06"
