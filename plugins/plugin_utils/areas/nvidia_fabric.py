@@ -26,6 +26,7 @@ from ansible_collections.rackready.gpu.plugins.plugin_utils.planning import (
 )
 
 COMPLETED = "Completed, Success"
+MANAGER = "nvidia-fabricmanager.service"
 
 
 def plan(context: Context) -> AreaPlan:
@@ -117,6 +118,11 @@ def _none(context: Context) -> AreaPlan:
         warnings.append(
             "A management port of NVLink 5 switches shows and the catalog does not know the GPUs: if CUDA does not start, the board needs a fabric manager "
             "that is not planned here, as GPUs are what decides."
+        )
+    if context.unit(MANAGER)["active"] == "failed":
+        warnings.append(
+            f"{MANAGER} is installed and fails, as this host has no NVSwitch that it could manage: run systemctl disable --now {MANAGER} and "
+            f"systemctl reset-failed {MANAGER}, or remove its package."
         )
     reporting = unplanned(context)
     if reporting:

@@ -565,6 +565,14 @@ def test_b4_a_newer_kernel_without_headers_will_boot_without_the_driver(others: 
     assert [warning for warning in plan["warnings"] if "headers" in warning] == wanted
 
 
+@pytest.mark.parametrize(("nvswitches", "active", "warned"), [(0, "failed", True), (0, "inactive", False), (4, "failed", False)])
+def test_d4_a_fabric_manager_that_fails_as_there_is_no_fabric(nvswitches: int, active: str, warned: bool) -> None:
+    units = {"nvidia-fabricmanager.service": ("loaded", active, "enabled")}
+    plan = plan_for(facts_for(pci_id="10de:2331", nvswitches=nvswitches, units=units), gpu_expected=None)
+    words = "nvidia-fabricmanager.service is installed and fails, as this host has no NVSwitch that it could manage: run systemctl disable --now"
+    assert any(warning.startswith(words) for warning in plan["warnings"]) is warned
+
+
 MANAGER = ("loaded", "inactive", "enabled")
 
 
