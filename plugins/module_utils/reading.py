@@ -22,6 +22,7 @@ WATCHED = (
     "/etc/sysctl.d/*rackready*",
     "/etc/security/limits.d/*.conf",
     "/etc/docker/daemon.json",
+    "/usr/lib/systemd/system/docker.service.d/*.conf",
     "/etc/systemd/system/docker.service.d/*.conf",
     "/etc/systemd/system/nvidia-*.service.d/*.conf",
     "/usr/sbin/policy-rc.d",

@@ -9,6 +9,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from ansible_collections.rackready.gpu.plugins.module_utils.units import drop_in_flags
 from ansible_collections.rackready.gpu.plugins.plugin_utils.planning import (
     PIN_REMEDY,
     AreaPlan,
@@ -31,6 +32,7 @@ from ansible_collections.rackready.gpu.plugins.plugin_utils.variables import pla
 from ansible_collections.rackready.gpu.plugins.plugin_utils.versions import at_least
 
 DAEMON_JSON = "/etc/docker/daemon.json"
+DROP_INS = ("/usr/lib/systemd/system/docker.service.d/", "/etc/systemd/system/docker.service.d/")
 OURS: Mapping[str, Any] = {"features": {"cdi": True}}
 
 
@@ -286,10 +288,7 @@ def _checks(context: Context, area: AreaPlan, merged: Mapping[str, Any], existin
                 refusal(
                     f"docker.service sets {both[0]} on its command line and {key} is to go into {DAEMON_JSON}",
                     "Docker does not start with both",
-                    f"remove {both[0]} from the unit or its drop-in"
-                    if installed
-                    else f"leave {key} out of {'docker_daemon_options' if key in context.request.docker_daemon_options else DAEMON_JSON}, or put a drop-in for "
-                    f"docker.service there that starts dockerd without {both[0]}",
+                    f"remove {both[0]} from the unit or its drop-in" if installed else _remedy(context, key, both[0]),
                 )
             )
 
@@ -307,9 +306,26 @@ def _labelled(context: Context, merged: Mapping[str, Any]) -> list[str]:
 
 
 def _coming_flags(context: Context) -> list[str]:
-    """What the unit of the packages will set; nothing is known where a drop-in that is there already gives another command line."""
-    drop_ins = [text for path, text in context.facts["files"].items() if path.startswith("/etc/systemd/system/docker.service.d/")]
-    return [] if any("ExecStart=" in text for text in drop_ins) else list(context.catalog.docker["unit_flags"]["flags"])
+    """What the unit of the packages will set; a drop-in that is there already, as vendors of whole systems bring one, can give another command line."""
+    found = drop_in_flags([text for _path, text in _drop_ins(context)])
+    return list(context.catalog.docker["unit_flags"]["flags"]) if found is None else found
+
+
+def _drop_ins(context: Context) -> list[tuple[str, str]]:
+    """Path and text of docker.service's drop-ins as systemd reads them: by name, whichever directory; the host's own takes the place of a vendor's."""
+    named: dict[str, tuple[str, str]] = {}
+    for directory in DROP_INS:
+        named.update({path.rpartition("/")[2]: (path, text) for path, text in context.facts["files"].items() if path.startswith(directory)})
+    return [named[name] for name in sorted(named)]
+
+
+def _remedy(context: Context, key: str, flag: str) -> str:
+    """What to do about a key that the unit of an engine that is not installed yet will give by flag."""
+    leave = f"leave {key} out of {'docker_daemon_options' if key in context.request.docker_daemon_options else DAEMON_JSON}"
+    theirs = [path for path, text in _drop_ins(context) if drop_in_flags([text])]
+    if theirs:
+        return f"remove {flag} from {theirs[-1]}, or {leave}"
+    return f"{leave}, or put a drop-in for docker.service there that starts dockerd without {flag}"
 
 
 def _restart(context: Context, area: AreaPlan, causes: list[str], existing: Mapping[str, Any]) -> None:

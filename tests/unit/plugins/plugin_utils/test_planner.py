@@ -214,6 +214,39 @@ def test_an_option_that_the_packages_unit_will_set_is_refused_before_they_are_in
     assert plan_for(facts_for(files=drop_in), docker_daemon_options={key: "tcp://0.0.0.0:2375"})["refusals"] == []
 
 
+VENDOR = "/usr/lib/systemd/system/docker.service.d/vendor.conf"
+OWN = "/etc/systemd/system/docker.service.d/docker-override.conf"
+DGX = """[Service]
+Environment="OPTS=--insecure-registry=registry.example:5000"
+ExecStart=
+ExecStart=/usr/bin/dockerd -H fd:// -s overlay2 \\
+    --default-shm-size=1G $OPTS
+"""
+
+
+@pytest.mark.parametrize("path", [VENDOR, OWN])
+@pytest.mark.parametrize(
+    ("key", "flag"), [("storage-driver", "--storage-driver"), ("insecure-registries", "--insecure-registry"), ("default-shm-size", "--default-shm-size")]
+)
+def test_f2_an_option_that_a_vendors_drop_in_will_set_is_refused_before_docker_is_installed(path: str, key: str, flag: str) -> None:
+    options = {key: ["registry.example:5000"] if key.endswith("ies") else "overlay2"}
+    assert plan_for(facts_for(files={path: DGX}), docker_daemon_options=options)["refusals"] == [
+        f"docker.service sets {flag} on its command line and {key} is to go into /etc/docker/daemon.json, so Docker does not start with both: remove {flag} "
+        f"from {path}, or leave {key} out of docker_daemon_options."
+    ]
+
+
+def test_f2_the_drop_in_that_counts_is_the_last_by_name_and_the_hosts_own_before_a_vendors() -> None:
+    def flags(files: dict[str, str]) -> list[str]:
+        return plan_for(facts_for(files=files), docker_daemon_options={"storage-driver": "overlay2"})["refusals"]
+
+    bare = "[Service]\nExecStart=\nExecStart=/usr/bin/dockerd -H fd://\n"
+    assert flags({VENDOR: DGX, OWN: bare})  # docker-override.conf comes before vendor.conf
+    assert flags({VENDOR: DGX, OWN.replace("docker-override", "vendor"): bare}) == []
+    assert flags({VENDOR: DGX, OWN.replace("docker-override", "zz"): bare}) == []
+    assert flags({VENDOR: "[Service]\nEnvironment=A=1\n"}) == []
+
+
 def test_an_a100_board_gets_a_fabric_manager_and_no_state_is_waited_for() -> None:
     plan = plan_for(facts_for(distribution=BOOKWORM, **A100), rackready_lock=bookworm_lock(), gpu_expected={"model": "a100-sxm4-80gb", "count": 8})
     fabric = plan["areas"]["nvidia_fabric"]
