@@ -139,6 +139,8 @@ def _packages(request: Request, catalog: Catalog, distribution: str, drivers: Ta
         docker = catalog.docker["docker"]
         surely |= {(docker["repository"], name): VersionRule() for name in docker["packages"][manager]}
     wanted = {(drivers["repository"], name): rule for names in drivers["flavours"].values() for name in in_branch(names, wanted_branch)}
+    # They come along with those packages, and a preflight that knows their versions notices when the repository has lost one.
+    wanted |= {(drivers["repository"], name): rule for name in in_branch(drivers.get("libraries", []), wanted_branch)}
     fabrics = catalog.fabric_cell(distribution, drivers["repository"], wanted_branch)
     for part in sorted({part for fabric in catalog.fabrics.values() for part in fabric["parts"]} & set(fabrics["parts"] if fabrics else {})):
         entry = fabrics["parts"][part] if fabrics else {}

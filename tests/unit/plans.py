@@ -30,7 +30,15 @@ Plan = dict[str, Any]
 KEY = "-----BEGIN PGP PUBLIC KEY BLOCK-----\n\nbm90IGEga2V5\n=0000\n-----END PGP PUBLIC KEY BLOCK-----\n"
 IMAGE = "nvcr.io/nvidia/pytorch:26.07-py3"
 INDEX = "sha256:" + "1d" * 32
-DRIVER_PACKAGES = ("nvidia-driver-cuda", "nvidia-kernel-open-dkms", "nvidia-kernel-dkms", "nvidia-persistenced", "nvidia-fabricmanager")
+DRIVER_PACKAGES = (
+    "nvidia-driver-cuda",
+    "nvidia-kernel-open-dkms",
+    "nvidia-kernel-dkms",
+    "nvidia-persistenced",
+    "nvidia-fabricmanager",
+    "libcuda1",
+    "libnvidia-ml1",
+)
 LIBRARY_PACKAGES = {"apt": ("libcuda1", "libnvidia-ml1"), "dnf": RPM_LIBRARIES}
 TOOLKIT_PACKAGES = ("nvidia-container-toolkit", "nvidia-container-toolkit-base", "libnvidia-container-tools", "libnvidia-container1")
 DOCKER_PACKAGES = ("docker-ce", "docker-ce-cli", "containerd.io", "docker-buildx-plugin", "docker-compose-plugin")
@@ -99,7 +107,7 @@ def _version(rule: VersionRule, kind: str, name: str) -> str:
         return "5:29.2.1-1" if kind == "deb" else "3:29.2.1-1.el9"
     version = f"{rule.exact or rule.at_least or f'{rule.branch}.100.01'}-1"
     # NVIDIA's packages of the driver have an epoch in RPM repositories, those of the fabric and of the toolkit have none.
-    return f"3:{version}.el9" if kind == "rpm" and ("driver" in name or "kmod" in name) else version
+    return f"3:{version}.el9" if kind == "rpm" and (name in RPM_LIBRARIES or "driver" in name or "kmod" in name) else version
 
 
 def request_for(**variables: Any) -> Request:

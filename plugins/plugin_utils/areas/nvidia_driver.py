@@ -131,7 +131,7 @@ def plan(context: Context) -> AreaPlan:
         warnings=warnings,
         packages=packages,
         files=files,
-        repositories=[repository.question(driver, _streams(context)), *build_questions],
+        repositories=[repository.question({**_libraries(context, locked, rule), **driver}, _streams(context)), *build_questions],
         archive_packages=[*missing_headers, *context.to_be_there([context.lock_package])],
     )
     area.actions = [
@@ -192,6 +192,13 @@ def _next_kernel(context: Context) -> list[str]:
         f"The kernel {newest} is installed beside the running {kernel['release']} and its headers are not: the driver will be missing after the next boot. "
         f"Install {context.known_distribution['headers'].format(kernel=newest)} before it."
     ]
+
+
+def _libraries(context: Context, locked: Mapping[str, Any], rule: VersionRule) -> dict[str, str | None]:
+    """What comes along with the driver's packages, as far as the lock has it: one that the repository has lost would stop the installation half-way."""
+    names = in_branch(context.driver_cell.get("libraries", []), context.driver_branch) if context.driver_cell is not None else ()
+    found = {name: rule.newest_package(locked["packages"].get(name, []), context.order) for name in names}
+    return {name: version for name, version in found.items() if version is not None}
 
 
 def _streams(context: Context) -> list[str]:

@@ -565,6 +565,18 @@ def test_b4_a_newer_kernel_without_headers_will_boot_without_the_driver(others: 
     assert [warning for warning in plan["warnings"] if "headers" in warning] == wanted
 
 
+def test_a3_a13_the_repository_is_also_asked_for_the_libraries_that_come_along() -> None:
+    libraries = {"libcuda1": "580.178.04-1", "libnvidia-ml1": "580.178.04-1"}
+    asked = plan_for(facts_for())["sources"]["repositories"][0]["packages"]
+    assert {name: asked.get(name) for name in libraries} == libraries
+    # A lock that was written before they were in it asks for none: their versions are not guessed.
+    older = plans.lock()
+    for name in libraries:
+        del older["repositories"]["nvidia-cuda/debian-13/x86_64"]["packages"][name]
+    plan = plan_for(facts_for(), rackready_lock=older)
+    assert (plan["refusals"], set(libraries) & set(plan["sources"]["repositories"][0]["packages"])) == ([], set())
+
+
 @pytest.mark.parametrize(("nvswitches", "active", "warned"), [(0, "failed", True), (0, "inactive", False), (4, "failed", False)])
 def test_d4_a_fabric_manager_that_fails_as_there_is_no_fabric(nvswitches: int, active: str, warned: bool) -> None:
     units = {"nvidia-fabricmanager.service": ("loaded", active, "enabled")}

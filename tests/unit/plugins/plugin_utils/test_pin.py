@@ -62,7 +62,7 @@ def test_the_questions_name_repositories_keys_and_images() -> None:
     assert cuda["key_url"] == "https://developer.download.nvidia.com/compute/cuda/repos/debian13/x86_64/8793F200.pub"
     assert cuda["fingerprint"].endswith("8793F200")
     assert set(cuda["packages"]) == {"nvidia-driver-cuda", "nvidia-kernel-open-dkms", "nvidia-persistenced"}
-    assert set(cuda["optional"]) == {"nvidia-kernel-dkms", "nvidia-fabricmanager", "nvlsm", "nvidia-imex"}
+    assert set(cuda["optional"]) == {"nvidia-kernel-dkms", "nvidia-fabricmanager", "nvlsm", "nvidia-imex", "libcuda1", "libnvidia-ml1"}
     assert questions["images"] == [{"ref": plans.IMAGE}]
 
 
@@ -141,7 +141,7 @@ def test_of_dnf_s_repositories_the_streams_of_every_flavour_are_asked() -> None:
     assert cuda["key_url"] == "https://developer.download.nvidia.com/compute/cuda/repos/rhel9/x86_64/D42D0685.pub"
     assert cuda["streams"] == [f"nvidia-driver:{stream}" for stream in ("580-dkms", "580-open", "595-dkms", "595-open")]
     assert set(cuda["packages"]) == {"nvidia-driver-cuda", "kmod-nvidia-open-dkms"}
-    assert set(cuda["optional"]) == {"kmod-nvidia-latest-dkms", "nvidia-fabricmanager", "nvlsm", "nvidia-imex"}
+    assert set(cuda["optional"]) == {"kmod-nvidia-latest-dkms", "nvidia-fabricmanager", "nvlsm", "nvidia-imex", "libnvidia-ml", "nvidia-driver-cuda-libs"}
     epel = questions[f"epel/{ROCKY}"]
     assert (epel["packages"], epel["key_url"]) == ({"dkms": None}, "https://dl.fedoraproject.org/pub/epel/RPM-GPG-KEY-EPEL-9")
     assert needs({}, cell="rhel-10/aarch64").questions()["repositories"][3]["streams"] == []
@@ -183,15 +183,20 @@ def test_a_repository_that_does_not_serve_the_cell_is_a_problem() -> None:
 @pytest.mark.parametrize(
     ("cell", "variables", "required", "optional"),
     [
-        ("ubuntu-24.04/aarch64", {}, {"nvidia-open-580"}, {"cuda-drivers-580", "nvidia-fabricmanager", "nvlsm", "nvidia-imex"}),
-        ("ubuntu-24.04/x86_64", {"gpu_stack_release": "2026.11-newest"}, {"nvidia-open"}, {"cuda-drivers", "nvidia-fabricmanager", "nvlsm", "nvidia-imex"}),
+        ("ubuntu-24.04/aarch64", {}, {"nvidia-open-580"}, {"cuda-drivers-580", "libnvidia-compute-580", "nvidia-fabricmanager", "nvlsm", "nvidia-imex"}),
+        (
+            "ubuntu-24.04/x86_64",
+            {"gpu_stack_release": "2026.11-newest"},
+            {"nvidia-open"},
+            {"cuda-drivers", "libnvidia-compute", "nvidia-fabricmanager", "nvlsm", "nvidia-imex"},
+        ),
         (
             "ubuntu-22.04/x86_64",
             {"gpu_stack_release": "2026.11-legacy"},
             {"cuda-drivers-580"},
-            {"nvidia-open-580", "nvidia-fabricmanager", "nvlsm", "nvidia-imex"},
+            {"nvidia-open-580", "libnvidia-compute-580", "nvidia-fabricmanager", "nvlsm", "nvidia-imex"},
         ),
-        ("ubuntu-22.04/x86_64", {"nvidia_driver_branch": 570}, {"nvidia-open-570"}, {"cuda-drivers-570", "nvidia-fabricmanager-570"}),
+        ("ubuntu-22.04/x86_64", {"nvidia_driver_branch": 570}, {"nvidia-open-570"}, {"cuda-drivers-570", "libnvidia-compute-570", "nvidia-fabricmanager-570"}),
     ],
 )
 def test_names_of_packages_are_those_of_distribution_and_branch(cell: str, variables: dict[str, Any], required: set[str], optional: set[str]) -> None:
