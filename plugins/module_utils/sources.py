@@ -62,6 +62,7 @@ def _key(entry: Mapping[str, Any], fetch: repository.Fetch, found: dict[str, Any
     url = entry["key_url"]
     try:
         armored = pgp_key.armor(fetch(url))
+        actual = pgp_key.fingerprint(armored)
     except repository.FetchError as error:
         problems.append(f"{url}, the key of {entry['name']}, cannot be read ({error}): {repository.reach(url)}")
         return
@@ -69,12 +70,18 @@ def _key(entry: Mapping[str, Any], fetch: repository.Fetch, found: dict[str, Any
         problems.append(f"{url} is not the key of {entry['name']} ({error}): check the address and that no proxy answers for it.")
         return
     wanted = entry.get("fingerprint")
-    actual = pgp_key.fingerprint(armored)
     if wanted and actual != wanted.upper():
         problems.append(f"{url} has the fingerprint {actual} instead of {wanted}: the key was changed; do not use it before the vendor has announced that.")
         return
+    sha256 = hashlib.sha256(armored.encode("utf-8")).hexdigest()
+    if entry.get("key_sha256") not in (None, sha256):
+        problems.append(
+            f"{url}, the key of {entry['name']}, is another one than the lock has (its fingerprint is {actual} now), so the packages may be signed with a key "
+            "that is not trusted: run playbooks/pin.yml, which says whether the catalog knows the new key."
+        )
+        return
     found["key"] = armored
-    found["key_sha256"] = hashlib.sha256(armored.encode("utf-8")).hexdigest()
+    found["key_sha256"] = sha256
 
 
 def _missing_packages(asked: Sequence[Mapping[str, Any]], found: Sequence[Mapping[str, Any]], problems: list[str]) -> None:

@@ -81,6 +81,9 @@ options:
       fingerprint:
         description: Fingerprint that the key must have.
         type: str
+      key_sha256:
+        description: SHA-256 of the text that the key must have, in ASCII armor, as RV(repositories[].key_sha256) told it before.
+        type: str
       hint:
         description: What to do when a package is missing, for the error message.
         type: str
@@ -206,6 +209,7 @@ def main() -> None:
                     "optional": {"type": "list", "elements": "str", "default": []},
                     "key_url": {"type": "str", "no_log": False},
                     "fingerprint": {"type": "str"},
+                    "key_sha256": {"type": "str", "no_log": False},
                     "hint": {"type": "str"},
                 },
                 "required_if": [("type", "deb", ("suites",))],

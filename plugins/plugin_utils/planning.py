@@ -427,12 +427,13 @@ class Repository:
     signature: str | None = None
     only: tuple[str, ...] = ()
 
-    def question(self, packages: Mapping[str, str | None], streams: Sequence[str] = ()) -> dict[str, Any]:
-        """An entry of stack_sources' ``repositories`` option."""
+    def question(self, packages: Mapping[str, str | None], streams: Sequence[str] = (), locked: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """An entry of stack_sources' ``repositories`` option; with what the lock has of the repository its key must still be the one that is there."""
         places: dict[str, Any] = {"suites": list(self.suites), "components": list(self.components)}
         if self.manager == "dnf":
             places = {"type": "rpm", "streams": list(streams)}
-        return {"name": self.name, "url": self.url, **places, "architecture": self.architecture, "packages": dict(packages)}
+        key = {"key_url": self.key_url, "key_sha256": locked["key_sha256"]} if locked is not None else {}
+        return {"name": self.name, "url": self.url, **places, "architecture": self.architecture, "packages": dict(packages), **key}
 
     def files(self, key: str) -> list[FileSpec]:
         """What makes the package manager of a host use the repository, with the key of the lock."""

@@ -217,7 +217,7 @@ def _packages(context: Context, source: str) -> tuple[dict[str, str | None], lis
     missing = [name for name, version in packages.items() if version is None]
     if missing:
         return {}, [], [], [refusal(f"The lock has no {' and no '.join(missing)}", "Docker cannot be installed at a known version", PIN_REMEDY)]
-    return packages, repository.files(locked["key"]), [repository.question(packages)], []
+    return packages, repository.files(locked["key"]), [repository.question(packages, locked=locked)], []
 
 
 def _other_engine(context: Context, source: str) -> list[str]:

@@ -93,7 +93,7 @@ def plan(context: Context) -> AreaPlan:
         reasons=[_reason(context)],
         packages=packages,
         files=files,
-        repositories=[repository.question(packages)],
+        repositories=[repository.question(packages, locked=locked)],
         archive_packages=context.to_be_there([context.lock_package]),
     )
     current = area.actual["cdi"] if isinstance(area.actual, dict) else None

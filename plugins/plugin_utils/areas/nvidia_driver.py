@@ -131,7 +131,7 @@ def plan(context: Context) -> AreaPlan:
         warnings=warnings,
         packages=packages,
         files=files,
-        repositories=[repository.question({**_libraries(context, locked, rule), **driver}, _streams(context)), *build_questions],
+        repositories=[repository.question({**_libraries(context, locked, rule), **driver}, _streams(context), locked), *build_questions],
         archive_packages=[*missing_headers, *context.to_be_there([context.lock_package])],
     )
     area.actions = [
@@ -171,7 +171,7 @@ def _build(context: Context, cell: Table) -> tuple[dict[str, str | None], list[F
     repository, locked = context.repository(build["repository"]), context.locked_repository(build["repository"])
     if repository is None or locked is None:
         return {}, [], [], [context.unlocked(build["repository"], "nothing would build the kernel modules")]
-    return packages, repository.files(locked["key"]), [repository.question(packages)], []
+    return packages, repository.files(locked["key"]), [repository.question(packages, locked=locked)], []
 
 
 def _build_command(context: Context, driver: Mapping[str, str | None]) -> list[str]:

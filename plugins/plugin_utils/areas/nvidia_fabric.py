@@ -104,7 +104,7 @@ def plan(context: Context) -> AreaPlan:
         ],
         packages=packages,
         archive_packages=context.to_be_there([*(name for name, entry in parts.items() if entry["version"] is None), context.lock_package]),
-        repositories=[repository.question({name: packages[name] for name in packages if name in hold})] if repository is not None else [],
+        repositories=[repository.question({name: packages[name] for name in packages if name in hold}, locked=locked)] if repository is not None else [],
     )
 
 

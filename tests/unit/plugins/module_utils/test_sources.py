@@ -98,6 +98,17 @@ def test_a_key_that_changed_is_not_taken(site: Site) -> None:
     assert found["repositories"][0]["key"] is None
 
 
+def test_e2_a_key_that_is_another_one_than_the_lock_has_is_told_before_anything_is_written(site: Site) -> None:
+    url = f"{site.address}/cuda/key.pub"
+    (locked,) = ask([cuda(site, key_url=url)])["repositories"]
+    assert ask([cuda(site, key_url=url, key_sha256=locked["key_sha256"])])["problems"] == []
+    site.paths["/cuda/key.pub"] = (KEYS / "rsa2048.asc").read_bytes()
+    (problem,) = ask([cuda(site, key_url=url, key_sha256=locked["key_sha256"])])["problems"]
+    words = "the key of nvidia-cuda, is another one than the lock has (its fingerprint is BAC08DCD1C4351CDF20CECB0ED418A44AE84A649 now)"
+    assert problem.startswith(f"{url}, {words}")
+    assert "run playbooks/pin.yml" in problem
+
+
 def test_a_key_that_is_none_or_absent_is_a_problem(site: Site) -> None:
     site.paths["/cuda/page"] = b"<html>"
     problems = ask([cuda(site, key_url=f"{site.address}/cuda/page"), cuda(site, key_url=f"{site.address}/cuda/absent")])["problems"]

@@ -577,6 +577,15 @@ def test_a3_a13_the_repository_is_also_asked_for_the_libraries_that_come_along()
     assert (plan["refusals"], set(libraries) & set(plan["sources"]["repositories"][0]["packages"])) == ([], set())
 
 
+def test_e2_every_repository_of_the_lock_is_asked_whether_its_key_is_still_the_locked_one() -> None:
+    lock = lock_for("debian-12/x86_64")
+    plan = plan_for(facts_for(distribution=DISTRIBUTIONS["debian-12"]), rackready_lock=lock)
+    asked = {entry["name"]: (entry.get("key_url"), entry.get("key_sha256")) for entry in plan["sources"]["repositories"]}
+    keys = {name.partition("/")[0]: entry["key_sha256"] for name, entry in lock["repositories"].items()}
+    assert {name: sha256 for name, (_url, sha256) in asked.items() if sha256 is not None} == keys
+    assert asked["nvidia-cuda"][0] == "https://developer.download.nvidia.com/compute/cuda/repos/debian12/x86_64/3bf863cc.pub"
+
+
 @pytest.mark.parametrize(("nvswitches", "active", "warned"), [(0, "failed", True), (0, "inactive", False), (4, "failed", False)])
 def test_d4_a_fabric_manager_that_fails_as_there_is_no_fabric(nvswitches: int, active: str, warned: bool) -> None:
     units = {"nvidia-fabricmanager.service": ("loaded", active, "enabled")}
