@@ -30,6 +30,9 @@ SCHEMA = 1
 POLICY_RC_D = "/usr/sbin/policy-rc.d"
 LEFT_BY_APT_MODULE = "#!/bin/sh\nexit 101\n"
 
+# Their roles reload systemd, or install packages and enable units, which does so.
+RELOADING = ("nvidia_driver", "nvidia_fabric", "docker", "nvidia_container_toolkit")
+
 AREAS: Mapping[str, Callable[[Context], AreaPlan]] = {
     "host_tuning": host_tuning.plan,
     "nvidia_driver": nvidia_driver.plan,
@@ -204,8 +207,19 @@ def _machine(context: Context, planned: Mapping[str, AreaPlan]) -> list[str]:
     if not touched:
         return []
     packages = context.facts["packages"]
+    reloading = [name for name, area in planned.items() if not area.converged and name in RELOADING]
     written = {spec.path for area in planned.values() for spec in area.files}
     refusals = [sentence for area in touched for sentence in (*_unread(context, area), *_packages(context, area))]
+    losing = _would_lose_gpus(context) if reloading else []
+    if losing:
+        planned[reloading[0]].drain = True
+        refusals.append(
+            refusal(
+                f"{', '.join(losing[:5])}{f' and {len(losing) - 5} more' if len(losing) > 5 else ''} got GPUs by --gpus or the nvidia runtime and not by CDI",
+                f"systemd, which a change of {', '.join(reloading)} reloads, would take the GPUs away while they run",
+                "stop those containers, or start them anew with --device nvidia.com/gpu=all, then run again",
+            )
+        )
     if context.manager == "dnf":
         refusals += _excluded(context, touched)
     # apt reads all sources at once: with one that it refuses, no area can install anything.
@@ -220,6 +234,19 @@ def _machine(context: Context, planned: Mapping[str, AreaPlan]) -> list[str]:
             refusal(f"The package manager is busy: {packages['busy']}", "packages cannot be installed now", "wait until it is done, then run again")
         )
     return refusals
+
+
+def _would_lose_gpus(context: Context) -> list[str]:
+    """Running containers whose GPUs systemd does not know of: it writes the device rules of their cgroups anew when it is reloaded (rules.yml)."""
+    docker = context.facts["docker"]
+    if docker["cgroup_driver"] != "systemd":
+        return []
+    return [
+        container["name"]
+        for container in docker["containers"]
+        if any(device.startswith(("--gpus=", "NVIDIA_VISIBLE_DEVICES=")) for device in container["devices"])
+        and not any(device.startswith("/dev/nvidia") for device in container["devices"])
+    ]
 
 
 def _unread(context: Context, area: AreaPlan) -> list[str]:

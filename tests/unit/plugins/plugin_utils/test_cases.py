@@ -586,6 +586,33 @@ def test_e2_every_repository_of_the_lock_is_asked_whether_its_key_is_still_the_l
     assert asked["nvidia-cuda"][0] == "https://developer.download.nvidia.com/compute/cuda/repos/debian12/x86_64/3bf863cc.pub"
 
 
+@pytest.mark.parametrize(
+    ("devices", "cgroups", "unit", "refused"),
+    [
+        (["--gpus=all"], "systemd", "nvidia-persistenced.service", True),
+        (["--gpus=device=0,1"], "systemd", "nvidia-cdi-refresh.service", True),
+        (["NVIDIA_VISIBLE_DEVICES=all"], "systemd", "nvidia-fabricmanager.service", True),
+        (["nvidia.com/gpu=0"], "systemd", "nvidia-persistenced.service", False),
+        (["--gpus=all", "/dev/nvidia0", "/dev/nvidiactl"], "systemd", "nvidia-persistenced.service", False),
+        (["--gpus=all"], "cgroupfs", "nvidia-persistenced.service", False),
+        ([], "systemd", "nvidia-persistenced.service", False),
+        (["--gpus=all"], "systemd", None, False),
+    ],
+)
+def test_f4_a_container_that_would_lose_its_gpus_at_a_reload_of_systemd(devices: list[str], cgroups: str, unit: str | None, refused: bool) -> None:
+    facts = apply_plan(facts_for(), plan_for(facts_for()))
+    facts["docker"].update(cgroup_driver=cgroups, containers=[{"id": "abc123def456", "name": "train", "image": "pytorch", "devices": devices}])
+    if unit is not None:
+        facts["units"][unit] = FAILED
+    plan = plan_for(facts)
+    (area, *none) = [name for name, entry in plan["areas"].items() if not entry["converged"] and name != "smoke_test"] or ["nothing"]
+    sentence = (
+        f"train got GPUs by --gpus or the nvidia runtime and not by CDI, so systemd, which a change of {area} reloads, would take the GPUs away while they "
+        "run: stop those containers, or start them anew with --device nvidia.com/gpu=all, then run again."
+    )
+    assert (plan["refusals"], plan["drain"], none) == ([sentence] if refused else [], refused, [])
+
+
 @pytest.mark.parametrize(("nvswitches", "active", "warned"), [(0, "failed", True), (0, "inactive", False), (4, "failed", False)])
 def test_d4_a_fabric_manager_that_fails_as_there_is_no_fabric(nvswitches: int, active: str, warned: bool) -> None:
     units = {"nvidia-fabricmanager.service": ("loaded", active, "enabled")}
