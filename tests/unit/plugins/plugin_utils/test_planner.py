@@ -907,6 +907,42 @@ def test_beside_a_running_job_only_free_space_changes(there: list[dict[str, Any]
         assert plan["drain"]
 
 
+IDLE_ONES_GO: dict[str, tuple[list[dict[str, Any]], dict[str, int] | None, str | None]] = {
+    "no layout": ([instance("3g.40gb", 0), instance("1g.10gb", 4, 1)], None, "mig_layout asks for no MIG there: 3g.40gb (MIG-0), 1g.10gb (MIG-4)"),
+    "another layout": (
+        [instance("3g.40gb", 4), instance("3g.40gb", 0, 1)],
+        {"3g.40gb": 1, "1g.10gb": 3},
+        "mig_layout asks for other ones there: 3g.40gb (MIG-0)",
+    ),
+    "one less": ([instance("1g.10gb", 0), instance("1g.10gb", 1, 1)], {"1g.10gb": 1}, "mig_layout asks for other ones there: 1g.10gb (MIG-1)"),
+    "one moves": (
+        [instance("1g.10gb", 2)],
+        {"4g.40gb": 1, "1g.10gb": 3},
+        "what mig_layout asks for only fits where they are moved: 1g.10gb (MIG-2)",
+    ),
+    "one without a compute instance": (
+        [{**instance("3g.40gb", 4), "ci": None, "uuid": None}],
+        {"7g.80gb": 1},
+        "mig_layout asks for other ones there: 3g.40gb (without a compute instance)",
+    ),
+    "more beside": ([instance("3g.40gb", 4)], {"3g.40gb": 1, "1g.10gb": 3}, None),
+    "nothing was there": ([], None, None),
+}
+
+
+@pytest.mark.parametrize(("there", "wanted", "words"), IDLE_ONES_GO.values(), ids=list(IDLE_ONES_GO))
+def test_m3_idle_instances_that_go_are_named(there: list[dict[str, Any]], wanted: dict[str, int] | None, words: str | None) -> None:
+    facts = facts_for(**CONVERGED, mig={0: there})
+    plan = plan_for(facts, **(layout({"gpus": [0], "instances": wanted}) if wanted else {}))
+    assert plan["refusals"] == []
+    assert not plan["areas"]["mig"]["converged"]
+    why, _colon, names = (words or "").partition(": ")
+    sentence = f"Idle MIG instances of H100 SXM5 80GB at 0000:1a:00.0 are destroyed, as {why}, and whoever knows them by name loses them: {names}."
+    assert [warning for warning in plan["warnings"] if "Idle" in warning] == ([sentence] if words else [])
+    busy = facts_for(**CONVERGED, mig={0: there}, holders=(WORKLOAD,))
+    assert not any("Idle" in warning for warning in plan_for(busy, **(layout({"gpus": [0], "instances": wanted}) if wanted else {}))["warnings"])
+
+
 @pytest.mark.parametrize("changed", [{"mig_layout": [{"gpus": [0], "instances": {"1g.10gb": 7}}]}, {"uvm": "not loaded"}])
 def test_a_job_in_a_container_is_named_by_the_containers_name(changed: dict[str, Any]) -> None:
     holder = {**WORKLOAD, "unit": None, "container": "abc123def456"}
