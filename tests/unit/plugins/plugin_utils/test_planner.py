@@ -237,14 +237,15 @@ def test_f2_an_option_that_a_vendors_drop_in_will_set_is_refused_before_docker_i
 
 
 def test_f2_the_drop_in_that_counts_is_the_last_by_name_and_the_hosts_own_before_a_vendors() -> None:
-    def flags(files: dict[str, str]) -> list[str]:
-        return plan_for(facts_for(files=files), docker_daemon_options={"storage-driver": "overlay2"})["refusals"]
+    def refused(files: dict[str, str]) -> list[str]:
+        found: list[str] = plan_for(facts_for(files=files), docker_daemon_options={"storage-driver": "overlay2"})["refusals"]
+        return found
 
     bare = "[Service]\nExecStart=\nExecStart=/usr/bin/dockerd -H fd://\n"
-    assert flags({VENDOR: DGX, OWN: bare})  # docker-override.conf comes before vendor.conf
-    assert flags({VENDOR: DGX, OWN.replace("docker-override", "vendor"): bare}) == []
-    assert flags({VENDOR: DGX, OWN.replace("docker-override", "zz"): bare}) == []
-    assert flags({VENDOR: "[Service]\nEnvironment=A=1\n"}) == []
+    assert refused({VENDOR: DGX, OWN: bare})  # docker-override.conf comes before vendor.conf
+    assert refused({VENDOR: DGX, OWN.replace("docker-override", "vendor"): bare}) == []
+    assert refused({VENDOR: DGX, OWN.replace("docker-override", "zz"): bare}) == []
+    assert refused({VENDOR: "[Service]\nEnvironment=A=1\n"}) == []
 
 
 def test_an_a100_board_gets_a_fabric_manager_and_no_state_is_waited_for() -> None:
