@@ -14,7 +14,7 @@ from typing import Any
 from ansible_collections.rackready.gpu.plugins.module_utils.reading import read_line, read_text
 
 STAMP = "var/lib/rackready/stamp.json"
-DISKS = ("/", "/boot", "/tmp", "/usr", "/var", "/var/cache/apt", "/var/lib/containerd", "/var/lib/docker")
+DISKS = ("/", "/boot", "/tmp", "/usr", "/var", "/var/cache/apt", "/var/cache/dnf", "/var/lib/containerd", "/var/lib/docker")
 # Their releases with a dot are releases of their own, not minor updates of one.
 _WHOLE_VERSION = ("ubuntu",)
 
@@ -54,6 +54,12 @@ def kernel(root: Path, release: str) -> dict[str, Any]:
         "headers": (root / "lib/modules" / release / "build").is_dir(),  # false for a link whose headers were removed
         "command_line": read_line(root / "proc/cmdline") or "",
         "secure_boot": secure_boot(root),
+        # What only a package of the kernel brings: a folder that its removal left behind, with modules that were built for it, has none.
+        "others": {
+            path.parent.name: (path.parent / "build").is_dir()
+            for path in sorted((root / "lib/modules").glob("*/modules.builtin"))
+            if path.parent.name != release
+        },
     }
 
 
@@ -71,6 +77,16 @@ def secure_boot(root: Path) -> str:
         return "unknown"
     # Four bytes of attributes, one of value.
     return {b"\x01": "enabled", b"\x00": "disabled"}.get(data[4:], "unknown")
+
+
+def selinux(root: Path) -> dict[str, Any]:
+    """``selinux`` of the facts: what SELinux does, and whether its policy lets containers use devices (None where the policy does not say)."""
+    enforce = read_line(root / "sys/fs/selinux/enforce")
+    devices = read_line(root / "sys/fs/selinux/booleans/container_use_devices")
+    return {
+        "mode": "disabled" if enforce is None else "enforcing" if enforce == "1" else "permissive",
+        "container_use_devices": None if devices is None else devices.startswith("1"),
+    }
 
 
 def memory_mib(root: Path) -> int:

@@ -10,8 +10,15 @@ earlier run left half-done (a GPU instance without its compute instance) is a di
 
 from __future__ import annotations
 
+import fcntl
+import os
+import time
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, List
+from pathlib import Path
+from typing import Any, Callable, Dict, Iterator, List
+
+LOCK = "mig.lock"
 
 Read = Callable[[], Dict[str, Any]]
 """Asks nvidia-smi and gives what ``nvidia_smi.Query.facts`` gives."""
@@ -21,6 +28,43 @@ Run = Callable[[List[str]], None]
 
 class MigError(Exception):
     """A layout cannot be reached; the text is a sentence for the operator."""
+
+
+@contextmanager
+def locked(directory: Path, limit_s: float) -> Iterator[None]:
+    """The host's MIG layout for one run alone, from the first look at it to the last: two at once would each take the other's instances away.
+
+    The lock ends with the process, however that ends; the commands that it runs do not inherit it.
+
+    :raises MigError: another run holds it for longer than ``limit_s`` seconds. The sentence says who.
+    """
+    directory.mkdir(mode=0o755, parents=True, exist_ok=True)
+    with (directory / LOCK).open("a+", encoding="utf-8") as file:
+        end = time.monotonic() + limit_s
+        while not _taken(file.fileno()):
+            if time.monotonic() >= end:
+                file.seek(0)
+                holder = file.read(200).strip() or "a run that did not say who it is"
+                raise MigError(
+                    f"the MIG layout of this host is being changed by {holder} ({directory / LOCK}), and that was not over in {limit_s:.0f} s; "
+                    "wait until that run is done, then run again"
+                )
+            time.sleep(min(0.5, limit_s))
+        file.truncate(0)
+        file.write("{}, pid {}, since {}\n".format(os.environ.get("SUDO_USER", "root"), os.getpid(), time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())))
+        file.flush()
+        try:
+            yield
+        finally:
+            file.truncate(0)
+
+
+def _taken(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import shlex
 from pathlib import Path
-from typing import Any, Dict
+from typing import Any, Dict, Sequence
 
 from ansible_collections.rackready.gpu.plugins.module_utils.bounded import Child, Commands
 from ansible_collections.rackready.gpu.plugins.module_utils.reading import read_text
@@ -23,6 +23,7 @@ UNITS = (
     "nvidia-imex.service",
     "nvidia-cdi-refresh.service",
     "nvidia-cdi-refresh.path",
+    "nvidia-mig-manager.service",
 )
 _PROPERTIES = "Id,LoadState,ActiveState,UnitFileState,ExecStart,Environment,EnvironmentFiles"
 _SHORT_OPTIONS = {
@@ -104,9 +105,28 @@ def engine_flags(properties: dict[str, str], root: Path) -> list[str]:
     command = re.search(r"argv\[\]=(.*?)(?: ; \w+=|\s*\}$)", properties.get("ExecStart", ""))
     if command is None:
         return []
-    variables = _variables(properties, root)
+    return command_flags(command.group(1), _variables(properties, root))
+
+
+def drop_in_flags(texts: Sequence[str]) -> list[str] | None:
+    """The same of drop-ins whose unit is not there yet, in their order; None where none of them gives a command line. Environment files are not read."""
+    command: str | None = None
+    assignments: list[str] = []
+    for line in "\n".join(texts).replace("\\\n", " ").splitlines():
+        name, _equals, value = (part.strip() for part in line.partition("="))
+        if name == "ExecStart":  # an empty one takes back what was there before
+            command = value
+        elif name == "Environment":
+            assignments.extend(_words(value))
+    if command is None:
+        return None
+    return command_flags(command, {name: value for name, _equals, value in (assignment.partition("=") for assignment in assignments)})
+
+
+def command_flags(command: str, variables: dict[str, str]) -> list[str]:
+    """Options of a unit's command line in long form with ``=``."""
     flags: list[str] = []
-    for word in _expand(command.group(1), variables)[1:]:
+    for word in _expand(command, variables)[1:]:
         if word.startswith("-"):
             name, equals, value = word.partition("=")
             flags.append(_SHORT_OPTIONS.get(name, name) + equals + value)

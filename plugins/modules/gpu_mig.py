@@ -13,6 +13,7 @@ version_added: 0.1.0
 description:
   - Switches the MIG mode of each GPU and creates or destroys instances until it holds exactly the planned ones.
   - An instance that already is where the plan wants it stays untouched. Nothing is forced; when nvidia-smi refuses, its own words are the error.
+  - Only one run at a time changes the layout of a host. Another one waits for at most a minute, then says who holds C(/var/lib/rackready/mig.lock).
   - The state is read again afterwards; a GPU that does not hold the layout then is an error.
 author:
   - rackready contributors (@rackready)
@@ -84,15 +85,19 @@ actions:
 """
 
 
+from contextlib import nullcontext
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.rackready.gpu.plugins.module_utils.bounded import Commands
-from ansible_collections.rackready.gpu.plugins.module_utils.mig import MigError, apply
+from ansible_collections.rackready.gpu.plugins.module_utils.mig import MigError, apply, locked
 from ansible_collections.rackready.gpu.plugins.module_utils.nvidia_smi import Query
+from ansible_collections.rackready.gpu.plugins.module_utils.stamp import STATE_DIR
 
 # Creating seven instances on eight GPUs takes seconds; a wedged GPU must not hold the run.
 SMI_LIMIT_S = 120
+# A layout takes seconds: a run that holds the lock for longer waits for a GPU, and its words say more than ours would.
+LOCK_LIMIT_S = 60
 BANNER = Path("/proc/driver/nvidia/version")
 
 
@@ -127,9 +132,12 @@ def main() -> None:
             raise MigError(complaint)
 
     try:
-        result = apply(module.params["gpus"], lambda: Query(commands, SMI_LIMIT_S, BANNER.exists()).facts(), run, module.check_mode)
+        with nullcontext() if module.check_mode else locked(STATE_DIR, LOCK_LIMIT_S):
+            result = apply(module.params["gpus"], lambda: Query(commands, SMI_LIMIT_S, BANNER.exists()).facts(), run, module.check_mode)
     except MigError as error:
         module.fail_json(msg=str(error))
+    except OSError as error:
+        module.fail_json(msg=f"the lock for changes of MIG cannot be taken ({error}); mend that file system and run again")
     module.exit_json(**result)
 
 

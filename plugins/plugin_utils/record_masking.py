@@ -33,7 +33,7 @@ _ASSIGNED = (
 _ENVIRONMENTS = frozenset({"env", "smoke_test_env"})
 _ENGINE = frozenset({"daemon_json", "docker_daemon_options"})
 _ENGINE_TEXT = frozenset({"daemon_json_text", DAEMON_JSON})
-_DROP_IN = re.compile(r"/etc/systemd/system/.+\.d/.+\.conf")
+_DROP_IN = re.compile(r"/(?:etc|usr/lib)/systemd/system/.+\.d/.+\.conf")
 
 
 def to_plain(value: object, name: str = "") -> Any:

@@ -239,7 +239,7 @@ def _sentence(name: str, error: ValidationError) -> str:
         case "maximum":
             allowed = f"must be {rule} or less"
         case "pattern":
-            allowed = f"does not look like {_example(name, schema)}"
+            allowed = _unlike(name, schema, str(error.instance))
         case "minItems" | "minProperties" | "minLength":
             allowed = "must not be empty" if error.validator == "minLength" else "must have at least one entry"
         case "required":
@@ -277,8 +277,16 @@ _EXAMPLES = {
 }
 
 
-def _example(name: str, schema: Any) -> str:
-    return _EXAMPLES.get(name, f"the pattern {schema['pattern']}")
+# nvidia-smi's name of a compute instance over a part of a GPU instance.
+_COMPUTE_INSTANCE = re.compile(r"[1-9]c\.(?P<of>[1-9]g\.[0-9]+gb(?:[+-][a-z.]+)?)")
+
+
+def _unlike(name: str, schema: Any, value: str) -> str:
+    """What is wrong with a text that is not of the form that it must have."""
+    instance = _COMPUTE_INSTANCE.fullmatch(value)
+    if name == "mig_layout" and instance is not None:
+        return f"compute instances are not supported yet: ask for the whole GPU instance {instance.group('of')}"
+    return f"does not look like {_EXAMPLES.get(name, 'the pattern ' + str(schema['pattern']))}"
 
 
 def _unknown_things(asked: Mapping[str, Any], catalog: Catalog) -> Iterator[str]:

@@ -6,17 +6,53 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ansible_collections.rackready.gpu.plugins.module_utils.mig_geometry import Card, Instance, card_from_table, place
 from ansible_collections.rackready.gpu.plugins.module_utils.pci import normalize_bus_id
-from ansible_collections.rackready.gpu.plugins.plugin_utils.planning import UNKNOWN, AreaPlan, Context, Gpu, Reason, refusal, unverified, who
+from ansible_collections.rackready.gpu.plugins.plugin_utils.planning import (
+    UNKNOWN,
+    AreaPlan,
+    Context,
+    Gpu,
+    Reason,
+    refusal,
+    unit_words,
+    unverified,
+    who,
+)
 from ansible_collections.rackready.gpu.plugins.plugin_utils.versions import at_least
+
+MANAGER = "nvidia-mig-manager"
+# Before that its hook waits at boot for services that are ordered after it, and its unit had no time limit (rules.yml).
+MANAGER_FLOOR = "0.14.5"
 
 
 def plan(context: Context) -> AreaPlan:
     """What mig_layout asks of each card; MIG off where it asks nothing."""
+    area = _layout_plan(context)
+    refusals, warnings = _manager(context)
+    area.refusals += refusals
+    area.warnings += warnings
+    return area
+
+
+def _manager(context: Context) -> tuple[list[str], list[str]]:
+    """Refusals and warnings about NVIDIA's service that applies a layout of its own at boot."""
+    unit, version = context.unit(f"{MANAGER}.service"), context.installed(MANAGER) if context.installable else None
+    if unit["load"] != "loaded" or (unit["active"] == "inactive" and unit["enabled"] != "enabled"):
+        return [], []
+    what = f"{MANAGER} {context.order.upstream(version) if version is not None else 'of an unknown version'} is {unit_words(unit)}"
+    disable = f"systemctl disable --now {MANAGER}.service"
+    if version is not None and not at_least(context.order.upstream(version), MANAGER_FLOOR):
+        why = f"the host can hang in boot, as below {MANAGER_FLOOR} it waits for services that wait for it"
+        return [refusal(what, why, f"run {disable}, or upgrade it to {MANAGER_FLOOR} or newer, then run again")], []
+    unsure = "" if version is not None else f" Below {MANAGER_FLOOR} it can also make the host hang in boot."
+    return [], [f"{what}: it applies a layout of its own at boot, and rackready the one of mig_layout. Where that is not wanted run {disable}.{unsure}"]
+
+
+def _layout_plan(context: Context) -> AreaPlan:
     wanted, refusals = layout(context)
     if refusals:
         return AreaPlan(refusals=refusals)
@@ -45,8 +81,8 @@ def plan(context: Context) -> AreaPlan:
         actual[gpu.pci_bus_id] = _actual_words(gpu)
         if target[gpu.pci_bus_id] != actual[gpu.pci_bus_id]:
             area.actions += _card_actions(gpu, entry, reset)
-            if _takes_away(gpu, entry):
-                _busy(context, gpu, area)
+            if _takes_away(gpu, entry) and not _busy(context, gpu, area):
+                area.warnings += _idle_ones_go(gpu, entry)
             if reset:
                 _cannot_reset(gpu, entry["mode"], area)
     area.refusals += _together(impossible)
@@ -249,16 +285,36 @@ def _takes_away(gpu: Gpu, entry: Mapping[str, Any]) -> bool:
     mig = gpu.smi["mig"]
     if not mig["current"] == mig["pending"] == entry["mode"]:
         return True
+    return bool(_going(mig["instances"], entry))
+
+
+def _going(instances: Sequence[Mapping[str, Any]], entry: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Those of the instances that are there which the layout has no place for."""
     places = {(instance["profile"], instance["start"]) for instance in entry["instances"]}
-    found = Counter((instance["profile"], instance["placement_start"]) for instance in mig["instances"])
+    found = Counter((instance["profile"], instance["placement_start"]) for instance in instances)
     # Several compute instances of one GPU instance, which are listed one by one, give way to one.
-    return any(place not in places or count > 1 for place, count in found.items())
+    return [instance for instance in instances if (place := (instance["profile"], instance["placement_start"])) not in places or found[place] > 1]
 
 
-def _busy(context: Context, gpu: Gpu, area: AreaPlan) -> None:
+def _idle_ones_go(gpu: Gpu, entry: Mapping[str, Any]) -> list[str]:
+    """The warning that instances which nobody uses at this moment are destroyed: somebody may have made them, or know them by name."""
+    there = gpu.smi["mig"]["instances"] if gpu.smi is not None else []
+    going = _going(there, entry)
+    if not going:
+        return []
+    names = ", ".join(f"{instance['profile'] or 'unknown'} ({instance['uuid'] or 'without a compute instance'})" for instance in going)
+    places = {(instance["profile"], instance["placement_start"]) for instance in there}
+    new = {instance["profile"] for instance in entry["instances"] if (instance["profile"], instance["start"]) not in places}
+    why = "mig_layout asks for no MIG there" if entry["mode"] == "disabled" else "mig_layout asks for other ones there"
+    if new & {instance["profile"] for instance in going}:
+        why = "what mig_layout asks for only fits where they are moved"
+    return [f"Idle MIG instances of {gpu.name} at {gpu.pci_bus_id} are destroyed, as {why}, and whoever knows them by name loses them: {names}."]
+
+
+def _busy(context: Context, gpu: Gpu, area: AreaPlan) -> bool:
     """Holders are known by card and not by instance, so any use of the card refuses the change; use of another card does not matter."""
     if gpu.smi is None:
-        return
+        return False
     pids = {int(process["pid"]) for process in gpu.smi["processes"]}
     node = f"/dev/nvidia{gpu.smi['index']}"
     users = [holder for holder in context.workloads if holder["device"] == node or int(holder["pid"]) in pids]
@@ -271,6 +327,7 @@ def _busy(context: Context, gpu: Gpu, area: AreaPlan) -> None:
                 "stop them or wait until they are done, then run again",
             )
         )
+    return bool(users)
 
 
 def _summary(wanted: Mapping[str, list[str]]) -> str:

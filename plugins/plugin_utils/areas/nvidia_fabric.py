@@ -15,9 +15,9 @@ from ansible_collections.rackready.gpu.plugins.plugin_utils.planning import (
     Context,
     Reason,
     VersionRule,
-    install_names,
     names_only,
     package_actions,
+    package_set,
     packages_state,
     refusal,
     unit_actions,
@@ -26,6 +26,7 @@ from ansible_collections.rackready.gpu.plugins.plugin_utils.planning import (
 )
 
 COMPLETED = "Completed, Success"
+MANAGER = "nvidia-fabricmanager.service"
 
 
 def plan(context: Context) -> AreaPlan:
@@ -53,7 +54,7 @@ def plan(context: Context) -> AreaPlan:
         if entry["version"] is None:
             continue
         rule = VersionRule(exact=context.driver_version) if entry["version"] == "driver" else VersionRule()
-        packages[name] = rule.newest_package(locked["packages"].get(name, [])) if locked else None
+        packages[name] = rule.newest_package(locked["packages"].get(name, []), context.order) if locked else None
         # Without a driver version the driver's area has refused already; a second sentence about it would say nothing new.
         if packages[name] is None and context.driver_version is not None:
             wanted = f"{name} {context.driver_version}" if entry["version"] == "driver" else name
@@ -86,8 +87,7 @@ def plan(context: Context) -> AreaPlan:
         desired={
             "required": True,
             "kind": kind,
-            "install": install_names(packages),
-            "hold": hold,
+            **package_set(context, packages, hold),
             "units": units,
             "modules": modules,
             "gpus_completed": bool(reports),
@@ -103,8 +103,8 @@ def plan(context: Context) -> AreaPlan:
             *([] if actual["gpus"] == target["gpus"] else ["wait until every GPU reports Completed, Success"]),
         ],
         packages=packages,
-        archive_packages=[name for name, entry in parts.items() if entry["version"] is None and context.installed(name) is None],
-        repositories=[repository.question({name: packages[name] for name in packages if name in hold})] if repository is not None else [],
+        archive_packages=context.to_be_there([*(name for name, entry in parts.items() if entry["version"] is None), context.lock_package]),
+        repositories=[repository.question({name: packages[name] for name in packages if name in hold}, locked=locked)] if repository is not None else [],
     )
 
 
@@ -118,6 +118,11 @@ def _none(context: Context) -> AreaPlan:
         warnings.append(
             "A management port of NVLink 5 switches shows and the catalog does not know the GPUs: if CUDA does not start, the board needs a fabric manager "
             "that is not planned here, as GPUs are what decides."
+        )
+    if context.unit(MANAGER)["active"] == "failed":
+        warnings.append(
+            f"{MANAGER} is installed and fails, as this host has no NVSwitch that it could manage: run systemctl disable --now {MANAGER} and "
+            f"systemctl reset-failed {MANAGER}, or remove its package."
         )
     reporting = unplanned(context)
     if reporting:

@@ -63,6 +63,12 @@ def test_headers_that_were_removed_leave_a_dead_link(tmp_path: Path) -> None:
     assert host.kernel(tree.root, KERNEL)["headers"] is False
 
 
+def test_a_kernel_that_was_removed_leaves_a_folder_that_does_not_count(tmp_path: Path) -> None:
+    tree = Host(other_kernels={"6.12.57+deb13-amd64": False}).tree(tmp_path)
+    tree.write("/lib/modules/6.12.41+deb13-amd64/updates/dkms/nvidia.ko", "")
+    assert host.kernel(tree.root, KERNEL)["others"] == {"6.12.57+deb13-amd64": False}
+
+
 @pytest.mark.parametrize(("online", "count"), [("0", 1), ("0-127", 128), ("0-63,128-191", 128), ("0,2,4-5", 4)])
 def test_cpus(tmp_path: Path, online: str, count: int) -> None:
     Host().tree(tmp_path).write("/sys/devices/system/cpu/online", online + "\n")
@@ -72,7 +78,7 @@ def test_cpus(tmp_path: Path, online: str, count: int) -> None:
 def test_disk_of_directories_that_are_not_there_yet(tmp_path: Path) -> None:
     (tmp_path / "var").mkdir()
     found = host.disk(tmp_path, "/data/docker")
-    assert list(found) == ["/", "/boot", "/tmp", "/usr", "/var", "/var/cache/apt", "/var/lib/containerd", "/var/lib/docker", "/data/docker"]
+    assert list(found) == ["/", "/boot", "/tmp", "/usr", "/var", "/var/cache/apt", "/var/cache/dnf", "/var/lib/containerd", "/var/lib/docker", "/data/docker"]
     assert len({(entry["free_mib"], entry["device"]) for entry in found.values()}) == 1
 
 

@@ -5,11 +5,14 @@
 
 from __future__ import annotations
 
+import os
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.rackready.gpu.plugins.module_utils.mig import GpuInstance, GpuState, MigError, apply, commands_for, states
+from ansible_collections.rackready.gpu.plugins.module_utils.mig import LOCK, GpuInstance, GpuState, MigError, apply, commands_for, locked, states
 from ansible_collections.rackready.gpu.plugins.module_utils.nvidia_smi import absent
 
 BUS = "0000:1a:00.0"
@@ -190,3 +193,40 @@ def test_instances_are_counted_once_however_many_compute_instances_they_have() -
     board = Board("enabled", [("3g.40gb", 4)])
     board.compute[1] = [0, 1, 2]
     assert states(board.read())[BUS].instances == (GpuInstance("3g.40gb", 4, 1, (0, 1, 2)),)
+
+
+def test_m8_a_second_run_waits_and_then_says_who_holds_the_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SUDO_USER", "ada")
+    with (
+        locked(tmp_path / "state", 5),
+        pytest.raises(MigError, match=rf"being changed by ada, pid {os.getpid()}, since .*Z \(.*/state/mig\.lock\), and that was not over in 0 s"),
+        locked(tmp_path / "state", 0.01),
+    ):
+        raise AssertionError("two runs have the lock")
+
+
+def test_m8_a_second_run_goes_on_when_the_first_is_done(tmp_path: Path) -> None:
+    order: list[str] = []
+    inside = threading.Event()
+
+    def first() -> None:
+        with locked(tmp_path, 5):
+            inside.set()
+            time.sleep(0.2)
+            order.append("first")
+
+    thread = threading.Thread(target=first)
+    thread.start()
+    inside.wait(5)
+    with locked(tmp_path, 30):
+        order.append("second")
+    thread.join()
+    assert order == ["first", "second"]
+    assert (tmp_path / LOCK).read_text() == "", "nobody is named once the layout is free"
+
+
+def test_m8_a_run_that_failed_gives_the_lock_back(tmp_path: Path) -> None:
+    with pytest.raises(MigError, match="refused"), locked(tmp_path, 5):
+        raise MigError("nvidia-smi refused")
+    with locked(tmp_path, 0):
+        pass

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.unit import plans
-from tests.unit.hosts import BUS_IDS, facts_for
+from tests.unit.hosts import BUS_IDS, CONVERGED, facts_for
 from tests.unit.plans import apply_plan, lock_for, plan_for
 
 NGC_25_08 = "nvcr.io/nvidia/pytorch:25.08-py3"
@@ -27,7 +27,7 @@ DISTRIBUTIONS = {
     "ubuntu-24.04": ("ubuntu", "24.04", "noble", "Ubuntu 24.04.3 LTS"),
     "ubuntu-26.04": ("ubuntu", "26.04", "resolute", "Ubuntu 26.04 LTS"),
 }
-LOCKED = ("debian-12", "debian-13", "ubuntu-22.04", "ubuntu-24.04", "ubuntu-26.04")
+LOCKED = ("debian-12", "debian-13", "rhel-9", "rocky-9", "ubuntu-22.04", "ubuntu-24.04", "ubuntu-26.04")
 # What a plan must hold: a path into it, and the value there.
 Wanted = dict[tuple[str | int, ...], Any]
 
@@ -77,7 +77,7 @@ FABRIC = ("areas", "nvidia_fabric", "desired", "install")
 NO_FABRIC: Wanted = {("areas", "nvidia_fabric", "desired"): {"required": False}}
 OPEN: Wanted = {driver("flavour"): "open"}
 NO_NVSWITCH = "there is no NVSwitch on the PCI bus and no GPU of an NVLink 5 board"
-DNF = "is installed with dnf, whose packages the catalog knows, so this version of rackready cannot provision it yet"
+EL_KERNEL = "5.14.0-570.12.1.el9_6.x86_64"
 SEVEN = [{"gpus": "all", "instances": {"1g.10gb": 7}}]
 
 PLANS: dict[str, Case] = {
@@ -96,6 +96,36 @@ PLANS: dict[str, Case] = {
     ),
     "P2": Case({"10de:2331": 4}, "ubuntu-24.04", "longterm", wanted={**OPEN, **NO_FABRIC, ("areas", "nvidia_fabric", "reasons", 0, "rule"): NO_NVSWITCH}),
     "P3": Case({"10de:20b2": 8}, "debian-12", "longterm", nvswitches=6, wanted={FABRIC: ["nvidia-fabricmanager=580.178.04-1"]}),
+    "P4": Case(
+        {"10de:20b2": 4},
+        "rocky-9",
+        "production",
+        host={"kernel": EL_KERNEL},
+        wanted={
+            **NO_FABRIC,
+            **OPEN,
+            ("areas", "nvidia_fabric", "reasons", 0, "rule"): NO_NVSWITCH,
+            driver("install"): [
+                f"kernel-devel-uname-r = {EL_KERNEL}",
+                "dkms",
+                "nvidia-driver-cuda-3:595.91.07-1.el9",
+                "kmod-nvidia-open-dkms-3:595.91.07-1.el9",
+            ],
+            driver("stream", "name"): "nvidia-driver:595-open",
+        },
+    ),
+    "P12": Case(
+        {"10de:26b9": 8},
+        "rhel-9",
+        "production",
+        host={"kernel": EL_KERNEL},
+        wanted={
+            **NO_FABRIC,
+            ("areas", "mig", "desired", "gpus"): [],
+            driver("version"): "595.91.07",
+            ("sources", "repositories", 0, "url"): "https://developer.download.nvidia.com/compute/cuda/repos/rhel9/x86_64/",
+        },
+    ),
     "P5": Case(
         {"10de:2901": 8},
         "ubuntu-24.04",
@@ -203,15 +233,6 @@ PLANS: dict[str, Case] = {
 }
 
 REFUSALS: dict[str, Case] = {
-    # The names are planned as the case wants them; that nothing can install them yet is the one refusal.
-    "P4": Case({"10de:20b2": 4}, "rocky-9", "production", (f"Rocky Linux 9 {DNF}",), wanted={**NO_FABRIC, **OPEN}),
-    "P12": Case(
-        {"10de:26b9": 8},
-        "rhel-9",
-        "production",
-        (f"Red Hat Enterprise Linux 9 {DNF}",),
-        wanted={**NO_FABRIC, ("areas", "mig", "desired", "gpus"): [], driver("install"): ["nvidia-driver-cuda", "kmod-nvidia-open-dkms"]},
-    ),
     "P7": Case(
         {"10de:2901": 8},
         "ubuntu-24.04",
@@ -330,6 +351,43 @@ def test_no_case_of_the_planner_is_left_out() -> None:
     assert sorted([*PLANS, *REFUSALS, "P24"], key=lambda name: int(name[1:])) == [f"P{number}" for number in range(1, 31)]
 
 
+def test_p30_a_host_that_gave_some_gpus_away_is_left_alone_with_their_names() -> None:
+    facts = facts_for()
+    for gpu in facts["gpus"][2:4]:
+        gpu["driver"] = "vfio-pci"
+    plan = plan_for(facts)
+    assert plan["refusals"] == [
+        f"GPUs are bound to vfio-pci ({BUS_IDS[2]}, {BUS_IDS[3]}), so the driver cannot use them: unbind them, or give all GPUs of the host away."
+    ]
+    assert plan["areas"] == {}
+
+
+def mixed(*layout: tuple[str, dict[str, int]]) -> dict[str, Any]:
+    """The plan of a host with an A100 of 40 GB and one of 80 GB, in this order, and a layout for each selector."""
+    variables = {"mig_layout": [{"gpus": gpus, "instances": instances} for gpus, instances in layout]}
+    return Case({"10de:20b0": 1, "10de:20b2": 1}, "ubuntu-24.04", "longterm", variables=variables).plan()
+
+
+@pytest.mark.parametrize(
+    ("profile", "card", "other"),
+    [("1g.5gb", f"A100 SXM4 80GB at {BUS_IDS[1]}", BUS_IDS[0]), ("1g.20gb", f"A100 SXM4 40GB at {BUS_IDS[0]}", BUS_IDS[1])],
+)
+def test_m11_a_profile_that_one_of_two_kinds_of_cards_has_is_refused_for_the_other_by_name(profile: str, card: str, other: str) -> None:
+    plan = mixed(("all", {profile: 2}))
+    assert [(f"{card} has no MIG profile {profile}, so the layout does not exist on it" in words, other in words) for words in plan["refusals"]] == [
+        (True, False)
+    ]
+    # With a refusal no role runs for the host, so the other card is not touched either.
+    assert [gpu["pci_bus_id"] for gpu in plan["areas"]["mig"]["desired"]["gpus"]] == [other]
+
+
+def test_m11_each_kind_of_card_has_its_own_profiles() -> None:
+    plan = mixed(("a100-sxm4-40gb", {"3g.20gb": 1, "1g.5gb": 1}), ("a100-sxm4-80gb", {"3g.40gb": 1, "1g.10gb": 1}))
+    assert plan["refusals"] == []
+    found = {gpu["pci_bus_id"]: sorted(instance["profile"] for instance in gpu["instances"]) for gpu in plan["areas"]["mig"]["desired"]["gpus"]}
+    assert found == {BUS_IDS[0]: ["1g.5gb", "3g.20gb"], BUS_IDS[1]: ["1g.10gb", "3g.40gb"]}
+
+
 REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], tuple[str, ...]]] = {
     "F14": ({}, {"nvidia_container_toolkit_version": "1.17.0", "rackready_lock": plans.lock(toolkits=("1.17.0",))}, ("Toolkit 1.17.0 fails on images",)),
     "F7": ({}, {"nvidia_container_toolkit_version": "1.17.7", "rackready_lock": plans.lock(toolkits=("1.17.7",))}, ("Toolkit 1.17.7 GPU containers fail",)),
@@ -339,7 +397,7 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], tuple[str, ...]]] = {
         {"mig_layout": [{"gpus": "all", "instances": {"3g.40gb": 2, "1g.10gb": 1}}]},
         (f"2 x 3g.40gb, 1 x 1g.10gb do not fit on H100 SXM5 80GB at {', '.join(BUS_IDS)} together, so the layout does not exist on it: ask for less",),
     ),
-    "G2 M11": (
+    "G2": (
         {},
         {"mig_layout": [{"gpus": "all", "instances": {"1g.5gb": 7}}]},
         (f"H100 SXM5 80GB at {', '.join(BUS_IDS)} has no MIG profile 1g.5gb", "use 1g.10gb, 1g.10gb+me, 1g.20gb"),
@@ -457,6 +515,7 @@ def test_drifted(change: tuple[str, str, dict[str, Any]], area: str, actions: li
 def test_b4_installed_packages_are_no_driver_for_another_kernel() -> None:
     facts = apply_plan(facts_for(), plan_for(facts_for()))
     facts["kernel"].update(release=KERNEL, headers=False)
+    facts["packages"]["installed"]["dkms"] = {"version": "3.2.2-1~deb13u1", "held": False}
     for name in ("nvidia", "nvidia_uvm"):
         facts["modules"][name] = {"loaded": False, "version": None, "flavour": None, "available": None}
     facts["nvidia_smi"].update(state="failed", error="nvidia-smi was not asked", driver_version=None, gpus=[])
@@ -466,8 +525,128 @@ def test_b4_installed_packages_are_no_driver_for_another_kernel() -> None:
     assert plan["areas"]["nvidia_driver"]["actions"] == [
         "rebuild the initramfs",
         f"install linux-headers-{KERNEL}",
+        f"build the kernel modules for {KERNEL}",
         "load nvidia, nvidia_uvm 580.178.04 (open)",
     ]
+    assert plan["areas"]["nvidia_driver"]["desired"]["build_command"] == ["dkms", "autoinstall", "-k", KERNEL]
+
+
+def test_b4_modules_are_built_only_where_packages_that_are_there_have_none_for_the_kernel() -> None:
+    def command(available: str | None) -> list[str]:
+        facts = facts_for(**CONVERGED)
+        for name in ("nvidia", "nvidia_uvm"):
+            facts["modules"][name].update(loaded=False, version=None, flavour=None)
+        facts["modules"]["nvidia"]["available"] = available
+        facts["nvidia_smi"].update(state="failed", error="nvidia-smi was not asked", driver_version=None, gpus=[])
+        found: list[str] = plan_for(facts)["areas"]["nvidia_driver"]["desired"]["build_command"]
+        return found
+
+    assert command(None) == ["dkms", "autoinstall", "-k", "6.12.48+deb13-amd64"]
+    assert command("580.178.04") == []
+    assert plan_for(facts_for())["areas"]["nvidia_driver"]["desired"]["build_command"] == []
+
+
+@pytest.mark.parametrize(
+    ("others", "newest"),
+    [
+        ({"6.12.57+deb13-amd64": False}, "6.12.57+deb13-amd64"),
+        ({"6.12.57+deb13-amd64": False, "6.12.100+deb13-amd64": False}, "6.12.100+deb13-amd64"),
+        ({"6.12.57+deb13-amd64": True}, None),
+        ({"6.12.57+deb13-amd64": False, "6.12.100+deb13-amd64": True}, None),
+        ({"6.12.9+deb13-amd64": False}, None),
+    ],
+)
+def test_b4_a_newer_kernel_without_headers_will_boot_without_the_driver(others: dict[str, bool], newest: str | None) -> None:
+    plan = plan_for(facts_for(**CONVERGED, other_kernels=others))
+    words = (
+        "is installed beside the running 6.12.48+deb13-amd64 and its headers are not: the driver will be missing after the next boot. Install linux-headers-"
+    )
+    wanted = [] if newest is None else [f"The kernel {newest} {words}{newest} before it."]
+    assert [warning for warning in plan["warnings"] if "headers" in warning] == wanted
+
+
+def test_a3_a13_the_repository_is_also_asked_for_the_libraries_that_come_along() -> None:
+    libraries = {"libcuda1": "580.178.04-1", "libnvidia-ml1": "580.178.04-1"}
+    asked = plan_for(facts_for())["sources"]["repositories"][0]["packages"]
+    assert {name: asked.get(name) for name in libraries} == libraries
+    # A lock that was written before they were in it asks for none: their versions are not guessed.
+    older = plans.lock()
+    for name in libraries:
+        del older["repositories"]["nvidia-cuda/debian-13/x86_64"]["packages"][name]
+    plan = plan_for(facts_for(), rackready_lock=older)
+    assert (plan["refusals"], set(libraries) & set(plan["sources"]["repositories"][0]["packages"])) == ([], set())
+
+
+def test_e2_every_repository_of_the_lock_is_asked_whether_its_key_is_still_the_locked_one() -> None:
+    lock = lock_for("debian-12/x86_64")
+    plan = plan_for(facts_for(distribution=DISTRIBUTIONS["debian-12"]), rackready_lock=lock)
+    asked = {entry["name"]: (entry.get("key_url"), entry.get("key_sha256")) for entry in plan["sources"]["repositories"]}
+    keys = {name.partition("/")[0]: entry["key_sha256"] for name, entry in lock["repositories"].items()}
+    assert {name: sha256 for name, (_url, sha256) in asked.items() if sha256 is not None} == keys
+    assert asked["nvidia-cuda"][0] == "https://developer.download.nvidia.com/compute/cuda/repos/debian12/x86_64/3bf863cc.pub"
+
+
+@pytest.mark.parametrize(
+    ("devices", "cgroups", "unit", "refused"),
+    [
+        (["--gpus=all"], "systemd", "nvidia-persistenced.service", True),
+        (["--gpus=device=0,1"], "systemd", "nvidia-cdi-refresh.service", True),
+        (["NVIDIA_VISIBLE_DEVICES=all"], "systemd", "nvidia-fabricmanager.service", True),
+        (["nvidia.com/gpu=0"], "systemd", "nvidia-persistenced.service", False),
+        (["--gpus=all", "/dev/nvidia0", "/dev/nvidiactl"], "systemd", "nvidia-persistenced.service", False),
+        (["--gpus=all"], "cgroupfs", "nvidia-persistenced.service", False),
+        ([], "systemd", "nvidia-persistenced.service", False),
+        (["--gpus=all"], "systemd", None, False),
+    ],
+)
+def test_f4_a_container_that_would_lose_its_gpus_at_a_reload_of_systemd(devices: list[str], cgroups: str, unit: str | None, refused: bool) -> None:
+    facts = apply_plan(facts_for(), plan_for(facts_for()))
+    facts["docker"].update(cgroup_driver=cgroups, containers=[{"id": "abc123def456", "name": "train", "image": "pytorch", "devices": devices}])
+    if unit is not None:
+        facts["units"][unit] = FAILED
+    plan = plan_for(facts)
+    (area, *none) = [name for name, entry in plan["areas"].items() if not entry["converged"] and name != "smoke_test"] or ["nothing"]
+    sentence = (
+        f"train got GPUs by --gpus or the nvidia runtime and not by CDI, so systemd, which a change of {area} reloads, would take the GPUs away while they "
+        "run: stop those containers, or start them anew with --device nvidia.com/gpu=all, then run again."
+    )
+    assert (plan["refusals"], plan["drain"], none) == ([sentence] if refused else [], refused, [])
+
+
+@pytest.mark.parametrize(("nvswitches", "active", "warned"), [(0, "failed", True), (0, "inactive", False), (4, "failed", False)])
+def test_d4_a_fabric_manager_that_fails_as_there_is_no_fabric(nvswitches: int, active: str, warned: bool) -> None:
+    units = {"nvidia-fabricmanager.service": ("loaded", active, "enabled")}
+    plan = plan_for(facts_for(pci_id="10de:2331", nvswitches=nvswitches, units=units), gpu_expected=None)
+    words = "nvidia-fabricmanager.service is installed and fails, as this host has no NVSwitch that it could manage: run systemctl disable --now"
+    assert any(warning.startswith(words) for warning in plan["warnings"]) is warned
+
+
+MANAGER = ("loaded", "inactive", "enabled")
+
+
+@pytest.mark.parametrize(
+    ("version", "unit", "refused", "warned"),
+    [
+        ("0.14.4-1", MANAGER, True, False),
+        ("0.9.1-1", ("loaded", "active", "disabled"), True, False),
+        ("0.14.5-1", MANAGER, False, True),
+        ("0.15.0-1", MANAGER, False, True),
+        (None, MANAGER, False, True),
+        ("0.14.4-1", ("loaded", "inactive", "disabled"), False, False),
+        ("0.14.4-1", ("masked", "inactive", "masked"), False, False),
+    ],
+)
+def test_g4_a_mig_manager_that_can_keep_the_host_from_booting(version: str | None, unit: tuple[str, str, str], refused: bool, warned: bool) -> None:
+    packages = {"nvidia-mig-manager": version} if version is not None else {}
+    plan = plan_for(facts_for(packages=packages, units={"nvidia-mig-manager.service": unit}), mig_layout=[{"gpus": [0], "instances": {"1g.10gb": 7}}])
+    name = f"nvidia-mig-manager {version.removesuffix('-1') if version else 'of an unknown version'} is {unit[2]}, {unit[1]}"
+    refusals = [
+        f"{name}, so the host can hang in boot, as below 0.14.5 it waits for services that wait for it: run systemctl disable --now "
+        "nvidia-mig-manager.service, or upgrade it to 0.14.5 or newer, then run again."
+    ]
+    assert plan["refusals"] == (refusals if refused else [])
+    assert any(warning.startswith(f"{name}: it applies a layout of its own at boot") for warning in plan["warnings"]) is warned
+    assert any("Below 0.14.5 it can also make the host hang" in warning for warning in plan["warnings"]) is (version is None)
 
 
 def test_a9_a_loaded_module_older_than_its_packages_asks_for_a_reboot() -> None:

@@ -183,7 +183,7 @@ def test_a_distribution_whose_engine_is_too_old_gets_docker_s_packages_and_repos
     docker = plan["areas"]["docker"]
     assert plan["refusals"] == []
     assert docker["desired"]["source"] == "docker"
-    assert docker["desired"]["repository"]["path"] == "/etc/apt/sources.list.d/rackready-docker-ce.sources"
+    assert [spec["path"] for spec in docker["desired"]["files"]] == ["/etc/apt/sources.list.d/rackready-docker-ce.sources"]
     assert any("ships Docker 20.10.24, older than 26.1" in reason["rule"] for reason in docker["reasons"])
     assert any(action.startswith("install docker-ce=") for action in docker["actions"])
 
@@ -212,6 +212,40 @@ def test_an_option_that_the_packages_unit_will_set_is_refused_before_they_are_in
     ]
     drop_in = {"/etc/systemd/system/docker.service.d/site.conf": "[Service]\nExecStart=\nExecStart=/usr/sbin/dockerd\n"}
     assert plan_for(facts_for(files=drop_in), docker_daemon_options={key: "tcp://0.0.0.0:2375"})["refusals"] == []
+
+
+VENDOR = "/usr/lib/systemd/system/docker.service.d/vendor.conf"
+OWN = "/etc/systemd/system/docker.service.d/docker-override.conf"
+DGX = """[Service]
+Environment="OPTS=--insecure-registry=registry.example:5000"
+ExecStart=
+ExecStart=/usr/bin/dockerd -H fd:// -s overlay2 \\
+    --default-shm-size=1G $OPTS
+"""
+
+
+@pytest.mark.parametrize("path", [VENDOR, OWN])
+@pytest.mark.parametrize(
+    ("key", "flag"), [("storage-driver", "--storage-driver"), ("insecure-registries", "--insecure-registry"), ("default-shm-size", "--default-shm-size")]
+)
+def test_f2_an_option_that_a_vendors_drop_in_will_set_is_refused_before_docker_is_installed(path: str, key: str, flag: str) -> None:
+    options = {key: ["registry.example:5000"] if key.endswith("ies") else "overlay2"}
+    assert plan_for(facts_for(files={path: DGX}), docker_daemon_options=options)["refusals"] == [
+        f"docker.service sets {flag} on its command line and {key} is to go into /etc/docker/daemon.json, so Docker does not start with both: remove {flag} "
+        f"from {path}, or leave {key} out of docker_daemon_options."
+    ]
+
+
+def test_f2_the_drop_in_that_counts_is_the_last_by_name_and_the_hosts_own_before_a_vendors() -> None:
+    def refused(files: dict[str, str]) -> list[str]:
+        found: list[str] = plan_for(facts_for(files=files), docker_daemon_options={"storage-driver": "overlay2"})["refusals"]
+        return found
+
+    bare = "[Service]\nExecStart=\nExecStart=/usr/bin/dockerd -H fd://\n"
+    assert refused({VENDOR: DGX, OWN: bare})  # docker-override.conf comes before vendor.conf
+    assert refused({VENDOR: DGX, OWN.replace("docker-override", "vendor"): bare}) == []
+    assert refused({VENDOR: DGX, OWN.replace("docker-override", "zz"): bare}) == []
+    assert refused({VENDOR: "[Service]\nEnvironment=A=1\n"}) == []
 
 
 def test_an_a100_board_gets_a_fabric_manager_and_no_state_is_waited_for() -> None:
@@ -322,8 +356,8 @@ def test_somebody_elses_source_of_docker_is_refused_when_ours_is_to_be_written()
 
 def test_a_file_that_cannot_be_read_is_never_overwritten() -> None:
     areas = plan_for(facts_for(), docker_source="docker")["areas"]
-    whole = [spec["path"] for name in ("host_tuning", "nvidia_driver", "nvidia_container_toolkit") for spec in areas[name]["desired"]["files"]]
-    for path in [*whole, areas["docker"]["desired"]["repository"]["path"], "/etc/docker/daemon.json"]:
+    whole = [spec["path"] for name in ("host_tuning", "nvidia_driver", "docker", "nvidia_container_toolkit") for spec in areas[name]["desired"]["files"]]
+    for path in [*whole, "/etc/docker/daemon.json"]:
         facts = facts_for(unread_files={path: "it is longer than 64 KiB"})
         sentence = only(plan_for(facts, docker_source="docker")["refusals"])
         assert sentence.startswith(f"{path} is there and cannot be read (it is longer than 64 KiB), so ")
@@ -381,7 +415,7 @@ def test_a_driver_that_no_package_brought_is_refused(left: str) -> None:
     assert "run nvidia-uninstall" in only(plan_for(facts)["refusals"])
 
 
-LIBRARIES = plans.LIBRARY_PACKAGES
+LIBRARIES = plans.LIBRARY_PACKAGES["apt"]
 
 
 def planned_host(**changes: Any) -> dict[str, Any]:
@@ -564,6 +598,16 @@ def test_secure_boot_and_unverified_facts_are_warned_about() -> None:
     assert any("is not verified (source: dig-compute)" in warning for warning in warnings)
 
 
+def test_secure_boot_that_cannot_be_read_is_warned_about_until_the_driver_is_loaded() -> None:
+    def warned(**host: Any) -> list[str]:
+        return [warning for warning in plan_for(facts_for(**host))["warnings"] if "Secure Boot" in warning]
+
+    assert warned(secure_boot="unknown") == [
+        "Whether Secure Boot is on cannot be read: if it is, the kernel loads the driver only after its signing key was enrolled at the console (mokutil)."
+    ]
+    assert warned(secure_boot="unknown", **CONVERGED) == warned(secure_boot="unsupported") == warned(secure_boot="disabled") == []
+
+
 def test_the_newest_locked_version_of_the_branch_is_taken() -> None:
     lock = plans.lock(drivers=("580.178.04", "580.200.01", "595.91.07"))
     assert plan_for(facts_for(), rackready_lock=lock)["areas"]["nvidia_driver"]["desired"]["version"] == "580.200.01"
@@ -575,7 +619,7 @@ def test_the_newest_locked_version_of_the_branch_is_taken() -> None:
 def test_nouveau_is_unloaded_and_kept_out_of_the_initramfs() -> None:
     driver = plan_for(facts_for(nouveau=True))["areas"]["nvidia_driver"]
     assert "unload nouveau" in driver["actions"]
-    assert driver["desired"]["initramfs_command"] == ["update-initramfs", "-u"]
+    assert driver["desired"]["initramfs_command"] == ["update-initramfs", "-u", "-k", "all"]  # -u alone is for the newest kernel
 
 
 def test_daemon_json_is_merged() -> None:
@@ -596,11 +640,11 @@ def test_a_daemon_json_that_holds_is_left_alone_to_the_letter() -> None:
 def test_docker_of_docker_is_locked_and_an_engine_that_serves_is_kept() -> None:
     fresh = plan_for(facts_for(), docker_source="docker")["areas"]["docker"]["desired"]
     assert fresh["install"][0] == "docker-ce=5:29.2.1-1~debian.13~trixie"
-    assert "Suites: trixie\nComponents: stable\n" in fresh["repository"]["content"]
+    assert "Suites: trixie\nComponents: stable\n" in fresh["files"][0]["content"]
     there = facts_for(docker="28.5.1", packages=dict.fromkeys(plans.DOCKER_PACKAGES, "5:28.5.1-1~debian.13~trixie"))
     del there["packages"]["installed"]["docker.io"]
     kept = plan_for(there)["areas"]["docker"]["desired"]
-    assert (kept["source"], kept["repository"], kept["install"]) == ("docker", None, list(plans.DOCKER_PACKAGES))
+    assert (kept["source"], kept["files"], kept["install"]) == ("docker", [], list(plans.DOCKER_PACKAGES))
 
 
 CONTAINER = {"id": "abc123def456", "name": "trainer", "image": "train:1", "devices": []}
@@ -862,6 +906,42 @@ def test_beside_a_running_job_only_free_space_changes(there: list[dict[str, Any]
     if not goes_on:
         assert "GPU 0000:1a:00.0 is in use by python3 train.py" in only(plan["refusals"])
         assert plan["drain"]
+
+
+IDLE_ONES_GO: dict[str, tuple[list[dict[str, Any]], dict[str, int] | None, str | None]] = {
+    "no layout": ([instance("3g.40gb", 0), instance("1g.10gb", 4, 1)], None, "mig_layout asks for no MIG there: 3g.40gb (MIG-0), 1g.10gb (MIG-4)"),
+    "another layout": (
+        [instance("3g.40gb", 4), instance("3g.40gb", 0, 1)],
+        {"3g.40gb": 1, "1g.10gb": 3},
+        "mig_layout asks for other ones there: 3g.40gb (MIG-0)",
+    ),
+    "one less": ([instance("1g.10gb", 0), instance("1g.10gb", 1, 1)], {"1g.10gb": 1}, "mig_layout asks for other ones there: 1g.10gb (MIG-1)"),
+    "one moves": (
+        [instance("1g.10gb", 2)],
+        {"4g.40gb": 1, "1g.10gb": 3},
+        "what mig_layout asks for only fits where they are moved: 1g.10gb (MIG-2)",
+    ),
+    "one without a compute instance": (
+        [{**instance("3g.40gb", 4), "ci": None, "uuid": None}],
+        {"7g.80gb": 1},
+        "mig_layout asks for other ones there: 3g.40gb (without a compute instance)",
+    ),
+    "more beside": ([instance("3g.40gb", 4)], {"3g.40gb": 1, "1g.10gb": 3}, None),
+    "nothing was there": ([], None, None),
+}
+
+
+@pytest.mark.parametrize(("there", "wanted", "words"), IDLE_ONES_GO.values(), ids=list(IDLE_ONES_GO))
+def test_m3_idle_instances_that_go_are_named(there: list[dict[str, Any]], wanted: dict[str, int] | None, words: str | None) -> None:
+    facts = facts_for(**CONVERGED, mig={0: there})
+    plan = plan_for(facts, **(layout({"gpus": [0], "instances": wanted}) if wanted else {}))
+    assert plan["refusals"] == []
+    assert not plan["areas"]["mig"]["converged"]
+    why, _colon, names = (words or "").partition(": ")
+    sentence = f"Idle MIG instances of H100 SXM5 80GB at 0000:1a:00.0 are destroyed, as {why}, and whoever knows them by name loses them: {names}."
+    assert [warning for warning in plan["warnings"] if "Idle" in warning] == ([sentence] if words else [])
+    busy = facts_for(**CONVERGED, mig={0: there}, holders=(WORKLOAD,))
+    assert not any("Idle" in warning for warning in plan_for(busy, **(layout({"gpus": [0], "instances": wanted}) if wanted else {}))["warnings"])
 
 
 @pytest.mark.parametrize("changed", [{"mig_layout": [{"gpus": [0], "instances": {"1g.10gb": 7}}]}, {"uvm": "not loaded"}])

@@ -104,8 +104,8 @@ def test_a_configuration_that_is_no_json_is_hidden_whole(text: str) -> None:
     ],
 )
 def test_systemd_drop_ins(line: str, shown: str) -> None:
-    path = "/etc/systemd/system/docker.service.d/proxy.conf"
-    assert to_plain({path: f"[Service]\n{line}\n"}) == {path: f"[Service]\n{shown}\n"}
+    for path in ("/etc/systemd/system/docker.service.d/proxy.conf", "/usr/lib/systemd/system/docker.service.d/vendor.conf"):
+        assert to_plain({path: f"[Service]\n{line}\n"}) == {path: f"[Service]\n{shown}\n"}
 
 
 def test_no_secret_of_the_inventory_or_of_the_host_gets_into_a_record() -> None:

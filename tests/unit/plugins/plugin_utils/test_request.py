@@ -196,6 +196,10 @@ def test_an_unknown_name_that_is_near_nothing() -> None:
             {"mig_layout": [{"gpus": "all", "instances": {"small": 1}}]},
             'mig_layout[0].instances is "small", but does not look like a MIG profile such as 1g.10gb.',
         ),
+        (
+            {"mig_layout": [{"gpus": "all", "instances": {"1c.3g.40gb": 1, "2c.3g.40gb": 1}}]},
+            'mig_layout[0].instances is "1c.3g.40gb", but compute instances are not supported yet: ask for the whole GPU instance 3g.40gb.',
+        ),
         ({"mig_layout": [{"gpus": "all"}]}, 'mig_layout[0] is {"gpus": "all"}, but must have gpus and instances.'),
         ({"gpu_expected": "h100"}, 'gpu_expected is "h100", but must be a mapping.'),
         (
@@ -222,7 +226,7 @@ def test_an_unknown_name_that_is_near_nothing() -> None:
         ),
         (
             {"rackready_mirror": {"packages": {"cuda": "https://x"}}},
-            "rackready_mirror.packages.cuda is not a package repository; the repositories are docker-ce, nvidia-container-toolkit, nvidia-cuda.",
+            "rackready_mirror.packages.cuda is not a package repository; the repositories are docker-ce, epel, nvidia-container-toolkit, nvidia-cuda.",
         ),
         (
             {"nvidia_driver_branch": 595, "nvidia_driver_version": "580.178.04"},
