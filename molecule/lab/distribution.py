@@ -21,12 +21,14 @@ class Distribution:
     packages: tuple[str, ...]
     mirror: tuple[str, ...]
     os_release: dict[str, str]
+    package_manager: str  # apt or dnf
     vendor: str
     version: str
-    codename: str
+    codename: str | None
     cuda_repository: str
     cuda_key: str
     docker_from: str | None
+    runc_from: str
 
     @property
     def archive_path(self) -> str:
@@ -36,7 +38,7 @@ class Distribution:
     @property
     def needs(self) -> set[str]:
         """The distributions whose root file systems and mirrors must be there."""
-        return {self.root} | ({self.docker_from} if self.docker_from else set())
+        return {self.root} | ({self.docker_from, self.runc_from} if self.docker_from else set())
 
 
 def parse(text: str) -> dict[str, Distribution]:
@@ -49,12 +51,14 @@ def parse(text: str) -> dict[str, Distribution]:
             packages=tuple(entry.get("packages", ())),
             mirror=tuple(entry.get("mirror", ())),
             os_release=entry.get("os_release", {}),
+            package_manager=entry.get("package_manager", "apt"),
             vendor=entry["vendor"],
             version=entry["version"],
             codename=entry["codename"],
             cuda_repository=entry["cuda_repository"],
             cuda_key=entry["cuda_key"],
             docker_from=entry["docker_from"],
+            runc_from=entry.get("runc_from", entry["root"]),
         )
         for key, entry in entries.items()
     }
