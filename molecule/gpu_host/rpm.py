@@ -10,8 +10,9 @@ from pathlib import Path
 from gpu_host.package import Package, Start, lay_out
 
 _TAGS = {"depends": "Requires", "suggests": "Suggests", "provides": "Provides", "conflicts": "Conflicts", "replaces": "Obsoletes"}
-# Nothing is compiled here, so nothing is to be stripped, compressed or asked what it depends on.
+# Nothing is compiled here, so nothing is to be stripped or asked what it depends on; packed quickly, since nobody downloads it from afar.
 _HEAD = """\
+%global _binary_payload w1.gzdio
 %global debug_package %{nil}
 %global __os_install_post %{nil}
 %global _build_id_links none
@@ -63,7 +64,8 @@ def spec(package: Package, tree: str, paths: Iterable[str], tail: str = "") -> s
     epoch, version, release = split(package.version)
     relations = "".join(f"{_TAGS[kind]}: {_plain(relation(each))}\n" for kind, them in package.relations.items() for each in them)
     scriptlets = "".join(f"%{name}\n{_plain(body)}" for name, body in scripts(package).items())
-    listed = "".join(f'{"%config(noreplace) " * path.startswith("/etc/")}"{_plain(path)}"\n' for path in sorted(paths))
+    paths = sorted(paths)
+    listed = "".join(f'{"%config(noreplace) " * path.startswith("/etc/")}"{_plain(path)}"\n' for path in paths)
     return f"""\
 {_HEAD}Name: {package.name}
 {f"Epoch: {epoch}" + chr(10) if epoch else ""}Version: {version}
@@ -76,7 +78,7 @@ License: GPL-3.0-or-later
 Made by the rackready lab: it has the name, version and dependencies of the real package and none of its contents.
 
 %install
-cp -a "{tree}/." %{{buildroot}}/
+{f'cp -a "{tree}/." %{{buildroot}}/' if paths else ""}
 
 {scriptlets}
 %files
