@@ -55,6 +55,7 @@ def gather(
         "python": platform.python_version(),
         "init": init,
         "kernel": host.kernel(root, uname.release),
+        "selinux": host.selinux(root),
         "cpus": host.cpus(root),
         "memory_mib": host.memory_mib(root),
         **pci.scan(root),

@@ -14,7 +14,7 @@ from typing import Any
 from ansible_collections.rackready.gpu.plugins.module_utils.reading import read_line, read_text
 
 STAMP = "var/lib/rackready/stamp.json"
-DISKS = ("/", "/boot", "/tmp", "/usr", "/var", "/var/cache/apt", "/var/lib/containerd", "/var/lib/docker")
+DISKS = ("/", "/boot", "/tmp", "/usr", "/var", "/var/cache/apt", "/var/cache/dnf", "/var/lib/containerd", "/var/lib/docker")
 # Their releases with a dot are releases of their own, not minor updates of one.
 _WHOLE_VERSION = ("ubuntu",)
 
@@ -71,6 +71,16 @@ def secure_boot(root: Path) -> str:
         return "unknown"
     # Four bytes of attributes, one of value.
     return {b"\x01": "enabled", b"\x00": "disabled"}.get(data[4:], "unknown")
+
+
+def selinux(root: Path) -> dict[str, Any]:
+    """``selinux`` of the facts: what SELinux does, and whether its policy lets containers use devices (None where the policy does not say)."""
+    enforce = read_line(root / "sys/fs/selinux/enforce")
+    devices = read_line(root / "sys/fs/selinux/booleans/container_use_devices")
+    return {
+        "mode": "disabled" if enforce is None else "enforcing" if enforce == "1" else "permissive",
+        "container_use_devices": None if devices is None else devices.startswith("1"),
+    }
 
 
 def memory_mib(root: Path) -> int:

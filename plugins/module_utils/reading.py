@@ -15,6 +15,8 @@ WATCHED = (
     "/etc/apt/sources.list.d/*",
     "/etc/apt/preferences.d/*",
     "/etc/yum.repos.d/*",
+    "/etc/pki/rpm-gpg/*rackready*",
+    "/etc/dnf/plugins/versionlock.list",
     "/etc/modprobe.d/*.conf",
     "/etc/modules-load.d/*.conf",
     "/etc/sysctl.d/*rackready*",

@@ -35,11 +35,12 @@ class RepositoryError(Exception):
 
 
 class Index(NamedTuple):
-    """An index file as Release lists it."""
+    """An index file as Release or repomd.xml lists it; ``size`` is None where none is listed."""
 
     path: str
-    size: int
-    sha256: str
+    size: int | None
+    digest: str
+    algorithm: str = "sha256"
 
 
 def stanzas(text: str) -> Iterator[dict[str, str]]:
@@ -137,17 +138,23 @@ def _packages(fetch: Fetch, place: str, listed: Mapping[str, Index], name: str) 
         except FetchError as error:
             trouble.append(f"{url} cannot be read ({error})")
             continue
-        found = hashlib.sha256(body).hexdigest()
-        if len(body) != index.size or found != index.sha256:
-            raise RepositoryError(
-                f"{url} is not the file that Release lists ({len(body)} bytes, sha256 {found}, instead of {index.size} bytes, {index.sha256}): "
-                "the repository or a mirror of it is being updated or damaged; try again, then tell who runs it."
-            )
+        check(url, body, index, "Release")
         try:
             return _unpack(body, index.path).decode("utf-8", errors="replace")
         except (OSError, EOFError, lzma.LZMAError) as error:
             raise RepositoryError(f"{url} cannot be unpacked ({error}): tell who runs the repository.") from error
     raise RepositoryError(f"{'; '.join(trouble)}: {reach(place)}")
+
+
+def check(url: str, body: bytes, index: Index, listed_in: str) -> None:
+    """Raise RepositoryError unless a file is the one that the repository lists."""
+    found = hashlib.new(index.algorithm, body).hexdigest()
+    if found != index.digest or index.size not in (None, len(body)):
+        size = "" if index.size is None else f"{index.size} bytes, "
+        raise RepositoryError(
+            f"{url} is not the file that {listed_in} lists ({len(body)} bytes, {index.algorithm} {found}, instead of {size}{index.digest}): "
+            "the repository or a mirror of it is being updated or damaged; try again, then tell who runs it."
+        )
 
 
 def _unpack(body: bytes, path: str) -> bytes:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 from typing import Any, Mapping, Sequence
 
-from ansible_collections.rackready.gpu.plugins.module_utils import pgp_key, registry, repository
+from ansible_collections.rackready.gpu.plugins.module_utils import pgp_key, registry, repository, rpm_repository, rpm_version
 
 
 def look(
@@ -24,28 +24,38 @@ def look(
     found_images = [image for entry in images if (image := _image(entry, ask, problems)) is not None]
     return {
         "problems": [f"{host}: {' '.join(problem.split())}" for problem in problems],
-        "repositories": [{key: value for key, value in found.items() if key != "read"} for found in found_repositories],
+        "repositories": [{key: value for key, value in found.items() if key not in ("read", "streams")} for found in found_repositories],
         "images": found_images,
     }
 
 
 def _repository(entry: Mapping[str, Any], fetch: repository.Fetch, problems: list[str]) -> dict[str, Any]:
-    found: dict[str, Any] = {"name": entry["name"], "url": entry["url"], "packages": {}, "key": None, "key_sha256": None, "read": False}
+    found: dict[str, Any] = {"name": entry["name"], "url": entry["url"], "packages": {}, "key": None, "key_sha256": None, "read": False, "streams": None}
     try:
-        found["packages"] = repository.read(
-            fetch,
-            entry["url"],
-            suites=entry["suites"],
-            components=entry.get("components") or [],
-            architecture=entry.get("architecture") or "amd64",
-            wanted=[*(entry.get("packages") or {}), *(entry.get("optional") or [])],
-        )
+        found["packages"], found["streams"] = _packages(entry, fetch)
         found["read"] = True
     except repository.RepositoryError as error:
         problems.append(str(error))
     if entry.get("key_url"):
         _key(entry, fetch, found, problems)
     return found
+
+
+def _packages(entry: Mapping[str, Any], fetch: repository.Fetch) -> tuple[dict[str, list[str]], list[str] | None]:
+    """Versions of the packages, and the module streams of an RPM repository that has any."""
+    wanted = [*(entry.get("packages") or {}), *(entry.get("optional") or [])]
+    if entry.get("type") == "rpm":
+        rpms = rpm_repository.read(fetch, entry["url"], architecture=entry["architecture"], wanted=wanted, streams=entry.get("streams") or [])
+        return rpms.packages, rpms.streams or None
+    debs = repository.read(
+        fetch,
+        entry["url"],
+        suites=entry["suites"],
+        components=entry.get("components") or [],
+        architecture=entry.get("architecture") or "amd64",
+        wanted=wanted,
+    )
+    return debs, None
 
 
 def _key(entry: Mapping[str, Any], fetch: repository.Fetch, found: dict[str, Any], problems: list[str]) -> None:
@@ -75,15 +85,35 @@ def _missing_packages(asked: Sequence[Mapping[str, Any]], found: Sequence[Mappin
             continue
         hint = next((str(entry["hint"]) for entry in asked if entry["name"] == name and entry.get("hint")), None)
         where = " and ".join(dict.fromkeys(str(entry["url"]) for entry in mine))
+        streams = _lacking_streams([entry for entry in asked if entry["name"] == name], mine)
         wanted = {package: version for entry in asked if entry["name"] == name for package, version in (entry.get("packages") or {}).items()}
         for package, version in wanted.items():
             versions = [known for entry in mine for known in entry["packages"].get(package, [])]
             if not versions:
                 remedy = hint or "it left the repository or has another name there; check the release and run playbooks/pin.yml"
-                problems.append(f"{where} has no package {package}: {remedy}.")
-            elif version is not None and version not in versions:
+                problems.append(f"{where} has no package {package}{streams}: {remedy}.")
+            elif version is not None and not any(_same(version, known, asked, name) for known in versions):
                 remedy = hint or "it left the repository; run playbooks/pin.yml or use a mirror that keeps it (rackready_mirror.packages)"
                 problems.append(f"{where} has no {package} {version} (its newest is {versions[-1]}): {remedy}.")
+
+
+def _same(version: str, known: str, asked: Sequence[Mapping[str, Any]], name: str) -> bool:
+    """Whether two versions are one. rpm has several ways to write one (its separators are all alike), dpkg would look for exactly what is asked for."""
+    if version == known:
+        return True
+    rpm = any(entry["name"] == name and entry.get("type") == "rpm" for entry in asked)
+    return rpm and rpm_version.compare(version, known) == 0
+
+
+def _lacking_streams(asked: Sequence[Mapping[str, Any]], found: Sequence[Mapping[str, Any]]) -> str:
+    """In words, which module streams a source with streams lacks: the packages may be there and yet dnf would not see them."""
+    there = {stream for entry in found for stream in entry["streams"] or []}
+    lacking = sorted({stream for entry in asked for stream in entry.get("streams") or []} - there) if there else []
+    if not lacking:
+        return ""
+    modules = {stream.partition(":")[0] for stream in lacking}
+    known = ", ".join(sorted(stream for stream in there if stream.partition(":")[0] in modules)) or "none of it"
+    return f" and no module stream {' or '.join(lacking)} (it has {known})"
 
 
 def _image(entry: Mapping[str, Any], ask: registry.Ask, problems: list[str]) -> dict[str, Any] | None:

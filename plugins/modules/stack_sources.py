@@ -11,12 +11,12 @@ module: stack_sources
 short_description: Ask package repositories and image registries what they have
 version_added: 0.1.0
 description:
-  - Reads the indexes of apt repositories and the manifests of images, and compares them with what a plan needs.
+  - Reads the indexes of package repositories and the manifests of images, and compares them with what a plan needs. Neither apt nor dnf is needed for that.
   - Runs on a host before anything is changed, to see that everything is there and can be reached from it, and on the controller to find out exact
     versions and digests.
-  - Checks sizes and SHA-256 of indexes and manifests. It does not check the signature of a repository, which apt does before it installs.
+  - Checks sizes and SHA-256 of indexes and manifests. It does not check the signature of a repository, which apt and dnf do before they install.
   - Collects all problems before it fails.
-  - Uses the proxy that C(http_proxy), C(https_proxy) and C(no_proxy) name in its environment, not the one of apt or of the container engine. Set them with
+  - Uses the proxy that C(http_proxy), C(https_proxy) and C(no_proxy) name in its environment, not the one of apt, dnf or the container engine. Set them with
     the keyword C(environment) where a host reaches its sources only through a proxy.
 author:
   - rackready contributors (@rackready)
@@ -41,18 +41,29 @@ options:
         description: Base address.
         type: str
         required: true
+      type:
+        description: Whether it is a repository for apt (V(deb)) or for dnf (V(rpm)).
+        type: str
+        choices: [deb, rpm]
+        default: deb
       suites:
-        description: Suites; one that ends in V(/) is flat.
+        description: Suites; one that ends in V(/) is flat. Required for V(deb), without meaning for V(rpm).
         type: list
         elements: str
-        required: true
       components:
         description: Components of the suites. Flat suites have none.
         type: list
         elements: str
         default: []
+      streams:
+        description:
+          - Module streams of a V(rpm) repository, such as V(nvidia-driver:580-open). Of packages that are in any module only the versions in these streams
+            count, as for dnf.
+        type: list
+        elements: str
+        default: []
       architecture:
-        description: Architecture as the packages call it, such as V(amd64).
+        description: Architecture as the packages call it, such as V(amd64) or V(x86_64).
         type: str
         default: amd64
       packages:
@@ -186,8 +197,10 @@ def main() -> None:
                 "options": {
                     "name": {"type": "str", "required": True},
                     "url": {"type": "str", "required": True},
-                    "suites": {"type": "list", "elements": "str", "required": True},
+                    "type": {"type": "str", "choices": ["deb", "rpm"], "default": "deb"},
+                    "suites": {"type": "list", "elements": "str"},
                     "components": {"type": "list", "elements": "str", "default": []},
+                    "streams": {"type": "list", "elements": "str", "default": []},
                     "architecture": {"type": "str", "default": "amd64"},
                     "packages": {"type": "dict", "default": {}},
                     "optional": {"type": "list", "elements": "str", "default": []},
@@ -195,6 +208,7 @@ def main() -> None:
                     "fingerprint": {"type": "str"},
                     "hint": {"type": "str"},
                 },
+                "required_if": [("type", "deb", ("suites",))],
             },
             "images": {
                 "type": "list",

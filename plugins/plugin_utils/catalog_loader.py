@@ -175,7 +175,7 @@ def read(directory: Path) -> Catalog:
         fabric_packages=loaded["fabrics"]["fabric_packages"],
         drivers=loaded["drivers"],
         driver_packages=loaded["driver_packages"]["driver_packages"],
-        distributions=loaded["distributions"]["distributions"],
+        distributions=_with_those_alike(loaded["distributions"]["distributions"]),
         repositories=loaded["repositories"]["repositories"],
         cuda=loaded["cuda"],
         ngc=loaded["ngc"],
@@ -189,6 +189,11 @@ def read(directory: Path) -> Catalog:
         unsupported=loaded["unsupported"]["unsupported"],
         releases={release["release"]: release for release in releases},
     )
+
+
+def _with_those_alike(distributions: dict[str, Any]) -> dict[str, Any]:
+    """What a distribution does not say itself is as for the one that it is like."""
+    return {name: {**distributions.get(entry.get("like"), {}), **entry} for name, entry in distributions.items()}
 
 
 def _read_subject(directory: Path, subject: str) -> dict[str, Any]:

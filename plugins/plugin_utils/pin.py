@@ -11,14 +11,16 @@ from typing import Any
 
 import yaml
 from ansible_collections.rackready.gpu.plugins.plugin_utils.catalog_loader import Catalog, Table
+from ansible_collections.rackready.gpu.plugins.plugin_utils.managers import MANAGERS, VersionOrder
 from ansible_collections.rackready.gpu.plugins.plugin_utils.planning import (
-    INSTALLS_WITH,
     Repository,
     VersionRule,
     docker_shipped,
     driver_rule,
+    driver_stream,
     full_reference,
     in_branch,
+    provisioned,
     repository,
     split_reference,
     toolkit_version,
@@ -40,10 +42,16 @@ class Need:
     rules: dict[str, set[VersionRule]] = field(default_factory=dict)
     required: set[str] = field(default_factory=set)
     """Packages without which a host cannot be; of the others (the other flavour's kernel modules, parts of fabrics) a plan that needs one refuses."""
+    streams: set[str] = field(default_factory=set)
+    """Module streams of which one has the packages that some host needs."""
+
+    @property
+    def order(self) -> VersionOrder:
+        return MANAGERS[self.repository.manager].order
 
 
 def _installable(catalog: Catalog) -> list[tuple[str, Table]]:
-    return [(name, entry) for name, entry in catalog.distributions.items() if entry["package_manager"] == INSTALLS_WITH]
+    return [(name, entry) for name, entry in catalog.distributions.items() if provisioned(entry)]
 
 
 @dataclass
@@ -64,8 +72,9 @@ class Needs:
             return
         release = catalog.releases[request.release]
         manager = known["package_manager"]
-        if manager != INSTALLS_WITH:
-            self.problems.append(f"{host}: {known['name']} is installed with {manager}, which rackready cannot do yet: nothing is locked for {cell}.")
+        if not provisioned(known):
+            why = known["refused"]["what"] if "refused" in known else f"is installed with {manager}, which rackready cannot do yet"
+            self.problems.append(f"{host}: {known['name']} {why}: nothing is locked for {cell}.")
             return
         rule = driver_rule(request, release)
         wanted_branch = branch(rule.exact) if rule.exact is not None else str(rule.branch)
@@ -73,23 +82,7 @@ class Needs:
         if drivers is None:
             self.problems.append(f"{host}: the catalog has no driver packages of branch {wanted_branch} for {cell}: use another release or branch.")
             return
-        # Every flavour and fabric: which of them a host needs is known only once it stands in the rack. But these it surely does.
-        flavour = request.driver_flavour or release["driver"].get("flavour") or "open"
-        required = {(drivers["repository"], name) for name in in_branch(drivers["flavours"].get(flavour, []), wanted_branch)}
-        wanted = {(drivers["repository"], name): rule for names in drivers["flavours"].values() for name in in_branch(names, wanted_branch)}
-        fabrics = catalog.fabric_cell(distribution, drivers["repository"], wanted_branch)
-        for part in sorted({part for fabric in catalog.fabrics.values() for part in fabric["parts"]} & set(fabrics["parts"] if fabrics else {})):
-            entry = fabrics["parts"][part] if fabrics else {}
-            if entry["version"] is not None:
-                wanted[drivers["repository"], entry["name"].format(branch=wanted_branch)] = rule if entry["version"] == "driver" else VersionRule()
-        toolkit = toolkit_version(request, release)
-        for name in catalog.toolkit["packages"][manager]:
-            wanted[catalog.toolkit["repository"], name] = VersionRule(exact=toolkit)
-            required.add((catalog.toolkit["repository"], name))
-        if request.docker_source == "docker" or docker_shipped(catalog, distribution, toolkit) is None:
-            for name in catalog.docker["docker"]["packages"][manager]:
-                wanted[catalog.docker["docker"]["repository"], name] = VersionRule()
-                required.add((catalog.docker["docker"]["repository"], name))
+        wanted, required = _packages(request, catalog, distribution, drivers)
         for (name, package), package_rule in wanted.items():
             place = repository(catalog, request, name, distribution, architecture)
             if place is None:
@@ -103,6 +96,8 @@ class Needs:
             need.rules.setdefault(package, set()).add(package_rule)
             if (name, package) in required:
                 need.required.add(package)
+            if name == drivers["repository"]:
+                need.streams |= _streams(drivers, wanted_branch)
         reference = full_reference(request.image_ref or str(release["image"]))
         taken = split_reference(reference)
         mirror = request.mirror_images.get(taken.registry, taken.registry)
@@ -114,7 +109,7 @@ class Needs:
         return {
             "repositories": [
                 {
-                    **need.repository.question(dict.fromkeys(sorted(need.required))),
+                    **need.repository.question(dict.fromkeys(sorted(need.required)), sorted(need.streams)),
                     "optional": sorted(need.rules.keys() - need.required),
                     "name": key,
                     "key_url": need.repository.key_url,
@@ -126,6 +121,38 @@ class Needs:
         }
 
 
+def _packages(request: Request, catalog: Catalog, distribution: str, drivers: Table) -> tuple[dict[tuple[str, str], VersionRule], set[tuple[str, str]]]:
+    """Packages, as (repository, name), with their rules, and those without which a host cannot be.
+
+    Every flavour and fabric: which of them a host needs is known only once it stands in the rack.
+    """
+    release, manager = catalog.releases[request.release], catalog.distributions[distribution]["package_manager"]
+    rule = driver_rule(request, release)
+    wanted_branch = branch(rule.exact) if rule.exact is not None else str(rule.branch)
+    flavour = request.driver_flavour or release["driver"].get("flavour") or "open"
+    surely = {(drivers["repository"], name): rule for name in in_branch(drivers["flavours"].get(flavour, []), wanted_branch)}
+    build = drivers.get("build", {"repository": None, "packages": []})
+    surely |= {(build["repository"], name): VersionRule() for name in build["packages"]}
+    toolkit = toolkit_version(request, release)
+    surely |= {(catalog.toolkit["repository"], name): VersionRule(exact=toolkit) for name in catalog.toolkit["packages"][manager]}
+    if request.docker_source == "docker" or docker_shipped(catalog, distribution, toolkit) is None:
+        docker = catalog.docker["docker"]
+        surely |= {(docker["repository"], name): VersionRule() for name in docker["packages"][manager]}
+    wanted = {(drivers["repository"], name): rule for names in drivers["flavours"].values() for name in in_branch(names, wanted_branch)}
+    fabrics = catalog.fabric_cell(distribution, drivers["repository"], wanted_branch)
+    for part in sorted({part for fabric in catalog.fabrics.values() for part in fabric["parts"]} & set(fabrics["parts"] if fabrics else {})):
+        entry = fabrics["parts"][part] if fabrics else {}
+        if entry["version"] is not None:
+            wanted[drivers["repository"], entry["name"].format(branch=wanted_branch)] = rule if entry["version"] == "driver" else VersionRule()
+    return {**wanted, **surely}, set(surely)
+
+
+def _streams(drivers: Table, wanted_branch: str) -> set[str]:
+    """Module streams of all flavours of a branch, as dnf writes them."""
+    streams = (driver_stream(drivers, flavour, wanted_branch) for flavour in drivers["flavours"])
+    return {":".join(stream) for stream in streams if stream is not None}
+
+
 def lock(needs: Needs, answers: Mapping[str, Any], written_at: str) -> tuple[dict[str, Any], list[str]]:
     """The lock, and problems: rules that no version fits. Raises nothing; a lock with problems must not be written."""
     problems: list[str] = []
@@ -135,7 +162,7 @@ def lock(needs: Needs, answers: Mapping[str, Any], written_at: str) -> tuple[dic
         answer = told[key]
         packages = {}
         for package in sorted(need.rules):
-            versions, missing = _choose(need.rules[package], answer["packages"].get(package, []))
+            versions, missing = _choose(need.rules[package], answer["packages"].get(package, []), need.order)
             if versions:
                 packages[package] = versions
             for rule in missing:
@@ -154,11 +181,11 @@ def lock(needs: Needs, answers: Mapping[str, Any], written_at: str) -> tuple[dic
     return {"schema": 1, "images": images, "repositories": repositories, "written_at": written_at}, problems
 
 
-def _choose(rules: Iterable[VersionRule], versions: list[str]) -> tuple[list[str], list[VersionRule]]:
+def _choose(rules: Iterable[VersionRule], versions: list[str], order: VersionOrder) -> tuple[list[str], list[VersionRule]]:
     """The newest version for each rule, and the rules that no version fits."""
     chosen, missing = [], []
     for rule in sorted(rules, key=str):
-        newest = rule.newest_package(versions)
+        newest = rule.newest_package(versions, order)
         if newest is None:
             missing.append(rule)
         else:

@@ -134,7 +134,7 @@ def _download(plan: Plan, catalog: Catalog) -> str:
     """What is fetched and about how long that takes, by the rule of the catalog's download.yml."""
     rule, areas = catalog.download, plan["areas"]
     fetching = [name for name, area in areas.items() if _part(area["actual"], "packages") != _part(area["target"], "packages")]
-    image, packages = plan["download_mib"] or 0, sum(catalog.room["room"].get(name, {}).get(rule["archives"], 0) for name in fetching)
+    image, packages = plan["download_mib"] or 0, sum(catalog.room["room"].get(name, {}).get("archives", 0) for name in fetching)
     parts = [f"{image} MiB of image"] if image else []
     if packages:
         parts.append(f"at most about {packages} MiB of packages ({', '.join(fetching)})")

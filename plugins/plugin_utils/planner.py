@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ansible_collections.rackready.gpu.plugins.module_utils import deb_version
-from ansible_collections.rackready.gpu.plugins.plugin_utils import apt_sources, room
+from ansible_collections.rackready.gpu.plugins.plugin_utils import apt_sources, room, versionlock, yum_sources
 from ansible_collections.rackready.gpu.plugins.plugin_utils.areas import (
     docker,
     host_tuning,
@@ -21,7 +20,8 @@ from ansible_collections.rackready.gpu.plugins.plugin_utils.areas import (
     smoke_test,
 )
 from ansible_collections.rackready.gpu.plugins.plugin_utils.catalog_loader import Catalog
-from ansible_collections.rackready.gpu.plugins.plugin_utils.planning import INSTALLS_WITH, PIN_REMEDY, AreaPlan, Context, Facts, refusal
+from ansible_collections.rackready.gpu.plugins.plugin_utils.managers import MANAGERS
+from ansible_collections.rackready.gpu.plugins.plugin_utils.planning import PIN_REMEDY, AreaPlan, Context, Facts, differing, provisioned, refusal
 from ansible_collections.rackready.gpu.plugins.plugin_utils.request import Request
 
 SCHEMA = 1
@@ -52,10 +52,12 @@ def make_plan(host: str, facts: Facts, request: Request, catalog: Catalog) -> di
     for area in planned.values():
         refusals += area.refusals
         warnings += area.warnings
+    if planned and context.installable and context.manager == "dnf":
+        warnings += _twice(context, planned)
     sources = _sources(context, planned)
     unasked = [name for area in planned.values() if not area.converged for name in area.archive_packages]
     if unasked and not any(entry["name"] == context.distribution for entry in sources["repositories"]):
-        warnings.append(f"/etc/apt has no HTTP source of {context.distribution}: whether {', '.join(unasked)} can be installed is not known beforehand.")
+        warnings.append(_unasked(context, unasked))
     done = bool(planned) and all(area.converged for name, area in planned.items() if name != "smoke_test")
     image = planned.get("pytorch_image")
     return {
@@ -87,7 +89,7 @@ def _host(context: Context) -> tuple[list[str], list[str]]:
             return [refusal(what, entry["why"], "take it out of the inventory")], []
     known = catalog.distributions.get(context.distribution)
     if known is None:
-        names = ", ".join(entry["name"] for entry in catalog.distributions.values() if entry["package_manager"] == INSTALLS_WITH)
+        names = ", ".join(entry["name"] for entry in catalog.distributions.values() if provisioned(entry))
         refusals.append(
             refusal(
                 f"{facts['distribution']['name']} ({context.distribution}) is not a supported distribution",
@@ -114,12 +116,25 @@ def _host(context: Context) -> tuple[list[str], list[str]]:
     return refusals, warnings
 
 
+def _unasked(context: Context, names: list[str]) -> str:
+    """The warning that packages of the distribution are not looked for beforehand. dnf changes nothing when it does not find one, apt neither."""
+    what = f"whether {', '.join(dict.fromkeys(names))} can be installed is not known beforehand"
+    if context.manager == "dnf":
+        return f"/etc/yum.repos.d has repositories that cannot be asked for their packages (lists of mirrors, certificates): {what}."
+    return f"/etc/apt has no HTTP source of {context.distribution}: {what}."
+
+
 def _not_installable(context: Context) -> str:
     """The catalog knows the packages of more distributions than the roles can install on."""
+    known = context.known_distribution
+    in_the_plan = "what would be installed is in the plan"
+    if "refused" in known:
+        return refusal(f"{known['name']} {known['refused']['what']}", known["refused"]["why"], f"{known['refused']['remedy']}; {in_the_plan}")
+    managers = " and ".join(MANAGERS)
     return refusal(
-        f"{context.known_distribution['name']} is installed with {context.manager}, whose packages the catalog knows",
-        f"this version of rackready cannot provision it yet, as it installs with {INSTALLS_WITH} only",
-        f"use a distribution with {INSTALLS_WITH}; what would be installed is in the plan",
+        f"{known['name']} is installed with {context.manager}, whose packages the catalog knows",
+        f"this version of rackready cannot provision it yet, as it installs with {managers} only",
+        f"use a distribution with {managers}; {in_the_plan}",
     )
 
 
@@ -191,25 +206,20 @@ def _machine(context: Context, planned: Mapping[str, AreaPlan]) -> list[str]:
     packages = context.facts["packages"]
     written = {spec.path for area in planned.values() for spec in area.files}
     refusals = [sentence for area in touched for sentence in (*_unread(context, area), *_packages(context, area))]
+    if context.manager == "dnf":
+        refusals += _excluded(context, touched)
     # apt reads all sources at once: with one that it refuses, no area can install anything.
-    if any(area.packages for area in touched):
+    elif any(area.packages for area in touched):
         refusals += [sentence for area in planned.values() for sentence in _foreign_sources(context, area, written)]
-    installing = [name for name, area in planned.items() if not area.converged and _installs(context, area)]
-    refusals += room.refusals(context.facts["disk"], installing, context.catalog.room)
+    installing = [name for name, area in planned.items() if not area.converged and differing(context, area.packages)]
+    refusals += room.refusals(context.facts["disk"], installing, context.catalog.room, context.manager)
     if packages["broken"]:
-        refusals.append(
-            refusal("dpkg has half-installed packages", "nothing can be installed on top of them", "run dpkg --audit and dpkg --configure -a on the host")
-        )
+        refusals.append(refusal(*context.packaging.broken))
     if packages["busy"]:
         refusals.append(
             refusal(f"The package manager is busy: {packages['busy']}", "packages cannot be installed now", "wait until it is done, then run again")
         )
     return refusals
-
-
-def _installs(context: Context, area: AreaPlan) -> bool:
-    """Whether packages are new or get another version: both are fetched and unpacked beside what is there."""
-    return any((now := context.installed(name)) is None or version not in (None, now) for name, version in area.packages.items())
 
 
 def _unread(context: Context, area: AreaPlan) -> list[str]:
@@ -235,30 +245,59 @@ def _foreign_sources(context: Context, area: AreaPlan, written: set[str]) -> lis
     ]
 
 
+def _twice(context: Context, planned: Mapping[str, AreaPlan]) -> list[str]:
+    """Somebody else's file for a repository of ours. dnf works with both, but what that file does not check is then not checked."""
+    written = {spec.path for area in planned.values() for spec in area.files}
+    places = (context.facts["files"], context.release_of_distribution, context.architecture)
+    return [
+        f"{path} has the package repository {question['url']} too: dnf takes packages by either file, so remove it there (ours takes its place)."
+        for area in planned.values()
+        for question in area.repositories
+        for path in yum_sources.elsewhere(places[0], question["url"], places[1], places[2], written)
+    ]
+
+
 def _packages(context: Context, area: AreaPlan) -> list[str]:
-    """Packages that apt would not move: newer ones, and ones that somebody else holds."""
-    differing = {name: (now, version) for name, version in area.packages.items() if (now := context.installed(name)) is not None and version not in (None, now)}
+    """Packages that the package manager would not move: newer ones, and ones that somebody else holds."""
+    order, manager = context.order, context.packaging
+    moving = {name: (now, str(version)) for name, version in differing(context, area.packages).items() if (now := context.installed(name)) is not None}
     refusals = []
-    newer = {name: (now, version) for name, (now, version) in differing.items() if deb_version.compare(now, str(version)) > 0}
+    newer = {name: (now, version) for name, (now, version) in moving.items() if order.compare(now, version) > 0}
     if newer:
         now, version = next(iter(newer.values()))
-        variable = {context.driver_version: "nvidia_driver_version", context.toolkit_version: "nvidia_container_toolkit_version"}.get(
-            deb_version.upstream(str(version))
-        )
-        newer_one = f'set {variable}: "{deb_version.upstream(now)}" and {PIN_REMEDY}' if variable else PIN_REMEDY
+        variable = {context.driver_version: "nvidia_driver_version", context.toolkit_version: "nvidia_container_toolkit_version"}.get(order.upstream(version))
+        newer_one = f'set {variable}: "{order.upstream(now)}" and {PIN_REMEDY}' if variable else PIN_REMEDY
         found = ", ".join(f"{name} {there}" for name, (there, _planned) in newer.items())
         refusals.append(
             refusal(
                 f"{found} {'is' if len(newer) == 1 else 'are'} installed, newer than the planned {version}",
-                "apt would stop at the downgrade",
+                manager.at_a_downgrade,
                 f"{newer_one}, or remove {' '.join(newer)}",
             )
         )
-    foreign = context.held([name for name in differing if name not in newer and name not in area.desired.get("hold", [])])
+    foreign = context.held([name for name in moving if name not in newer and name not in area.desired.get("hold", [])])
     if foreign:
-        moves = ", ".join(f"{name} {differing[name][0]} (planned: {differing[name][1]})" for name in foreign)
-        refusals.append(refusal(f"Somebody holds {moves}", "it is not changed", f"run apt-mark unhold {' '.join(foreign)} if that is over, then run again"))
+        moves = ", ".join(f"{name} {moving[name][0]} (planned: {moving[name][1]})" for name in foreign)
+        refusals.append(refusal(f"Somebody holds {moves}", "it is not changed", f"run {manager.unhold} {' '.join(foreign)} if that is over, then run again"))
     return refusals
+
+
+def _excluded(context: Context, touched: list[AreaPlan]) -> list[str]:
+    """Packages that dnf is told not to see: it would find no solution, or none with the planned version."""
+    wanted = {name: version or "any" for area in touched for name, version in differing(context, area.packages).items()}
+    # What provides the headers of a kernel is a package of another name.
+    wanted.update({name if " = " not in name else "kernel-devel": "any" for area in touched for name in area.archive_packages})
+    found = versionlock.blocking(context.facts["files"], context.facts["packages"]["excludes"], wanted)
+    if not found:
+        return []
+    words = ", ".join(sorted({word for words in found.values() for word in words}))
+    return [
+        refusal(
+            f"dnf is told not to see {', '.join(found)} ({words})",
+            "it cannot install what is planned",
+            f"take that out of excludepkgs in /etc/dnf/dnf.conf or of {versionlock.FILE}, then run again",
+        )
+    ]
 
 
 def _sources(context: Context, planned: Mapping[str, AreaPlan]) -> dict[str, Any]:
@@ -275,6 +314,8 @@ def _sources(context: Context, planned: Mapping[str, AreaPlan]) -> dict[str, Any
                 repositories.append({**question, "packages": dict(question["packages"])})
             else:
                 same["packages"].update(question["packages"])
+                if question.get("streams"):
+                    same["streams"] = question["streams"]
     return {"repositories": [*repositories, *_archive(context, planned)], "images": images}
 
 
@@ -283,22 +324,31 @@ def _archive(context: Context, planned: Mapping[str, AreaPlan]) -> list[dict[str
     names = [name for area in planned.values() if not area.converged for name in area.archive_packages]
     if not names:
         return []
-    known = context.catalog.distributions[context.distribution]
+    known = context.known_distribution
     kernel = context.facts["kernel"]["release"]
-    hint = (
-        f"the archive has moved on from the running kernel {kernel} or a suite is missing in /etc/apt; install and boot the newest kernel first"
-        if known["headers"].format(kernel=kernel) in names
-        else "add the missing suite or component to /etc/apt"
-    )
+    headers = known["headers"].format(kernel=kernel) in names
+    common = {"architecture": known["architectures"][context.architecture], "packages": dict(map(_name_and_version, names))}
+    if context.manager == "dnf":
+        hint = f"the repositories have moved on from the running kernel {kernel} or one is not enabled; install and boot the newest kernel first"
+        hint = hint if headers else "enable the repository of the distribution that has it"
+        own = yum_sources.of_host(context.facts["files"], context.release_of_distribution, context.architecture) or []
+        return [{"name": context.distribution, "url": source.urls[0], "type": "rpm", "streams": [], **common, "hint": hint} for source in own]
+    hint = f"the archive has moved on from the running kernel {kernel} or a suite is missing in /etc/apt; install and boot the newest kernel first"
+    hint = hint if headers else "add the missing suite or component to /etc/apt"
     return [
         {
             "name": context.distribution,
             "url": source.uri,
             "suites": list(source.suites),
             "components": list(source.components),
-            "architecture": known["architectures"][context.architecture],
-            "packages": dict.fromkeys(names),
+            **common,
             "hint": hint,
         }
         for source in apt_sources.of_distribution(context.facts["files"], known["codename"])
     ]
+
+
+def _name_and_version(package: str) -> tuple[str, str | None]:
+    """A package as dnf takes it, apart: ``name = version``, or the name alone."""
+    name, _equals, version = package.partition(" = ")
+    return name, version or None

@@ -13,19 +13,23 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from ansible_collections.rackready.gpu.plugins.module_utils import deb_version
 from ansible_collections.rackready.gpu.plugins.module_utils.holders import container_words
+from ansible_collections.rackready.gpu.plugins.plugin_utils import versionlock
 from ansible_collections.rackready.gpu.plugins.plugin_utils.catalog_loader import Catalog, Table
+from ansible_collections.rackready.gpu.plugins.plugin_utils.managers import MANAGERS, Manager, VersionOrder
 from ansible_collections.rackready.gpu.plugins.plugin_utils.request import Request
 from ansible_collections.rackready.gpu.plugins.plugin_utils.versions import at_least, branch
 
 Facts = Mapping[str, Any]
 
 UNKNOWN = "unknown"
-INSTALLS_WITH = "apt"
-"""The package manager that the roles can work with; of hosts with another one only the names of packages are planned."""
 PLATFORMS = {"x86_64": "linux/amd64", "aarch64": "linux/arm64"}
 PIN_REMEDY = "run playbooks/pin.yml"
+
+
+def provisioned(distribution: Table) -> bool:
+    """Whether hosts of a distribution are provisioned; of others whose packages are known only the names are planned."""
+    return distribution["package_manager"] in MANAGERS and "refused" not in distribution
 
 
 def refusal(what: str, why: str, remedy: str) -> str:
@@ -168,7 +172,22 @@ class Context:
     @cached_property
     def installable(self) -> bool:
         """Whether the roles can install packages on this host."""
-        return self.manager == INSTALLS_WITH
+        return provisioned(self.known_distribution)
+
+    @property
+    def packaging(self) -> Manager:
+        """How the package manager of an installable host is spoken to and of."""
+        return MANAGERS[self.manager]
+
+    @property
+    def order(self) -> VersionOrder:
+        """How package versions are ordered on an installable host."""
+        return self.packaging.order
+
+    @property
+    def release_of_distribution(self) -> str:
+        """What dnf calls $releasever: the number of the release without its minor one."""
+        return self.distribution.rpartition("-")[2]
 
     @property
     def where(self) -> str:
@@ -230,7 +249,7 @@ class Context:
         if cell is None or not self.installable or not self.driver_packages:
             return None
         locked = self.locked_repository(cell["repository"])
-        return None if locked is None else self.driver_rule.choose(locked["packages"].get(self.driver_packages[0], []), deb_version.upstream)
+        return None if locked is None else self.driver_rule.choose(locked["packages"].get(self.driver_packages[0], []), self.order)
 
     @cached_property
     def flavours(self) -> tuple[str, ...]:
@@ -247,6 +266,11 @@ class Context:
     def driver_packages(self) -> tuple[str, ...]:
         """The packages of the flavour; none where the facts give none."""
         return in_branch(self.driver_cell["flavours"].get(self.driver_flavour, []), self.driver_branch) if self.driver_cell is not None else ()
+
+    @cached_property
+    def driver_stream(self) -> tuple[str, str] | None:
+        """dnf's module and the stream of it that has the flavour of the branch; None where the packages have no streams."""
+        return driver_stream(self.driver_cell, self.driver_flavour, self.driver_branch) if self.driver_cell is not None else None
 
     @cached_property
     def toolkit_version(self) -> str:
@@ -291,6 +315,15 @@ class Context:
         entry = self.facts["packages"]["installed"].get(name)
         return str(entry["version"]) if entry else None
 
+    @property
+    def lock_package(self) -> str | None:
+        """The package without which dnf holds nothing; None where nothing of the kind is needed."""
+        return self.known_distribution.get("lock_package")
+
+    def to_be_there(self, names: Iterable[str | None]) -> list[str]:
+        """Those of some packages of the distribution that are not installed."""
+        return [name for name in names if name is not None and self.installed(name) is None]
+
     def held(self, names: Sequence[str]) -> list[str]:
         return sorted(name for name in names if (self.facts["packages"]["installed"].get(name) or {}).get("held"))
 
@@ -306,6 +339,12 @@ class Context:
 def in_branch(names: Sequence[str], branch: str) -> tuple[str, ...]:
     """Names of packages, the branch written into those that carry it."""
     return tuple(name.format(branch=branch) for name in names)
+
+
+def driver_stream(cell: Table, flavour: str, branch: str) -> tuple[str, str] | None:
+    """dnf's module and the stream of it that has a flavour of a driver branch; None where the packages have no streams."""
+    pin = cell.get("pin", {})
+    return (pin["module"], pin["streams"][flavour].format(branch=branch)) if flavour in pin.get("streams", {}) else None
 
 
 def flavours_of(catalog: Catalog, slugs: Iterable[str | None]) -> tuple[str, ...]:
@@ -329,15 +368,15 @@ class VersionRule:
             return False
         return self.at_least is None or at_least(version, self.at_least)
 
-    def choose(self, versions: Sequence[str], key: Any = lambda version: version) -> str | None:
-        """``key`` of the newest package version whose ``key`` fits, or None."""
-        fitting = [version for version in versions if self.fits(key(version))]
-        return key(deb_version.newest(fitting)) if fitting else None
+    def choose(self, versions: Sequence[str], order: VersionOrder) -> str | None:
+        """The upstream part of the newest package version that fits, or None."""
+        newest = self.newest_package(versions, order)
+        return order.upstream(newest) if newest is not None else None
 
-    def newest_package(self, versions: Sequence[str]) -> str | None:
+    def newest_package(self, versions: Sequence[str], order: VersionOrder) -> str | None:
         """The newest package version whose upstream part fits, or None."""
-        fitting = [version for version in versions if self.fits(deb_version.upstream(version))]
-        return deb_version.newest(fitting) if fitting else None
+        fitting = [version for version in versions if self.fits(order.upstream(version))]
+        return order.newest(fitting) if fitting else None
 
     def __str__(self) -> str:
         if self.exact is not None:
@@ -375,28 +414,31 @@ def docker_shipped(catalog: Catalog, distribution: str, toolkit: str) -> Table |
 
 @dataclass(frozen=True)
 class Repository:
-    """A package repository for one distribution and architecture."""
+    """A package repository for one distribution and architecture. ``suites`` and ``components`` are of apt's, ``signature`` and ``only`` of dnf's."""
 
     name: str
+    manager: str
     url: str
-    suites: tuple[str, ...]
-    components: tuple[str, ...]
     architecture: str
     key_url: str
     fingerprint: str | None
+    suites: tuple[str, ...] = ()
+    components: tuple[str, ...] = ()
+    signature: str | None = None
+    only: tuple[str, ...] = ()
 
-    def question(self, packages: Mapping[str, str | None]) -> dict[str, Any]:
+    def question(self, packages: Mapping[str, str | None], streams: Sequence[str] = ()) -> dict[str, Any]:
         """An entry of stack_sources' ``repositories`` option."""
-        return {
-            "name": self.name,
-            "url": self.url,
-            "suites": list(self.suites),
-            "components": list(self.components),
-            "architecture": self.architecture,
-            "packages": dict(packages),
-        }
+        places: dict[str, Any] = {"suites": list(self.suites), "components": list(self.components)}
+        if self.manager == "dnf":
+            places = {"type": "rpm", "streams": list(streams)}
+        return {"name": self.name, "url": self.url, **places, "architecture": self.architecture, "packages": dict(packages)}
 
-    def sources_file(self, key: str) -> FileSpec:
+    def files(self, key: str) -> list[FileSpec]:
+        """What makes the package manager of a host use the repository, with the key of the lock."""
+        return self._yum_files(key) if self.manager == "dnf" else [self._sources_file(key)]
+
+    def _sources_file(self, key: str) -> FileSpec:
         """The deb822 sources file, with the key inside: no keyring file can be missing, old or used by another repository."""
         lines = [
             "# Managed by rackready; the key is the one in the lock file.",
@@ -411,6 +453,22 @@ class Repository:
         lines += [f" {line.rstrip()}" if line.strip() else " ." for line in key.strip().splitlines()]
         return FileSpec(f"/etc/apt/sources.list.d/rackready-{self.name}.sources", "\n".join(lines) + "\n")
 
+    def _yum_files(self, key: str) -> list[FileSpec]:
+        """The key and the .repo file, which can name its key as a file only. What the vendor does not sign is not checked, what it does sign must be right."""
+        key_file = FileSpec(f"/etc/pki/rpm-gpg/RPM-GPG-KEY-rackready-{self.name}", key.strip() + "\n")
+        lines = [
+            "# Managed by rackready; the key is the one in the lock file.",
+            f"[rackready-{self.name}]",
+            f"name={self.name} (rackready)",
+            f"baseurl={self.url}",
+            "enabled=1",
+            f"gpgcheck={int(self.signature == 'packages')}",
+            f"repo_gpgcheck={int(self.signature == 'metadata')}",
+            f"gpgkey=file://{key_file.path}",
+            *([f"includepkgs={','.join(self.only)}"] if self.only else []),
+        ]
+        return [key_file, FileSpec(f"/etc/yum.repos.d/rackready-{self.name}.repo", "\n".join(lines) + "\n")]
+
 
 def repository(catalog: Catalog, request: Request, name: str, distribution: str, architecture: str) -> Repository | None:
     """A repository for a distribution and architecture, with the request's mirror applied."""
@@ -419,15 +477,18 @@ def repository(catalog: Catalog, request: Request, name: str, distribution: str,
         return None
     mirror = request.mirror_packages.get(name)
     base = (mirror or str(catalog.repositories[name]["base"])).rstrip("/")
-    deb_architecture = catalog.distributions[distribution]["architectures"][architecture]
+    known = catalog.distributions[distribution]
     return Repository(
         name=name,
+        manager=str(known["package_manager"]),
         url=f"{base}/{origin['path']}/",
-        suites=tuple(origin["suites"]),
-        components=tuple(origin["components"]),
-        architecture=deb_architecture,
+        suites=tuple(origin.get("suites", ())),
+        components=tuple(origin.get("components", ())),
+        architecture=known["architectures"][architecture],
         key_url=f"{base}/{origin['key']}",
         fingerprint=None if mirror else str(origin["fingerprint"]),
+        signature=catalog.repositories[name].get("rpm_signature"),
+        only=tuple(catalog.repositories[name].get("only", ())),
     )
 
 
@@ -494,21 +555,32 @@ def unit_actions(context: Context, names: Sequence[str], wanted: str = "enabled,
     return actions
 
 
+def differing(context: Context, packages: Mapping[str, str | None]) -> dict[str, str | None]:
+    """The packages that are not installed, or not at their planned version."""
+    return {name: version for name, version in packages.items() if context.installed(name) is None or version not in (None, context.installed(name))}
+
+
 def package_actions(context: Context, packages: Mapping[str, str | None], hold: Sequence[str]) -> list[str]:
     """Install what differs, in one transaction, and hold it."""
-    missing = [
-        name if version is None else f"{name}={version}"
-        for name, version in packages.items()
-        if context.installed(name) is None or version not in (None, context.installed(name))
-    ]
+    missing = [context.packaging.spec(name, version) for name, version in differing(context, packages).items()]
     actions = [f"install {' '.join(missing)}"] if missing else []
     free = sorted(set(hold) - set(context.held(hold)))
     return [*actions, f"hold {' '.join(free)}"] if free else actions
 
 
-def install_names(packages: Mapping[str, str | None]) -> list[str]:
-    """Packages as apt takes them: name=version, or the name alone where any version will do."""
-    return [name if version is None else f"{name}={version}" for name, version in packages.items()]
+def package_set(context: Context, packages: Mapping[str, str | None], hold: Sequence[str], also: Sequence[str] = ()) -> dict[str, Any]:
+    """What the role package_set reads: packages as the package manager takes them, after those that must only be there, and what holds them.
+
+    apt holds what is installed. dnf's versionlock also says beforehand which versions may be installed, so of what an area does not install itself (libraries
+    that come along) only what is already at the planned upstream version is locked: the old lock of another would stop the transaction.
+    """
+    install = [*also, *(context.packaging.spec(name, version) for name, version in packages.items())]
+    if context.manager != "dnf":
+        return {"manager": context.manager, "install": install, "hold": list(hold)}
+    planned = {context.order.upstream(version) for name in hold if (version := packages.get(name)) is not None}
+    versions = {name: packages.get(name) or context.installed(name) for name in hold}
+    lines = [versionlock.line(name, version) for name, version in versions.items() if version is not None and context.order.upstream(version) in planned]
+    return {"manager": "dnf", "install": install, "hold": list(hold), "lock": {"package": context.lock_package, "lines": lines}}
 
 
 def packages_state(context: Context, packages: Mapping[str, str | None]) -> tuple[dict[str, str | None], dict[str, str | None]]:

@@ -12,13 +12,14 @@ from ansible_collections.rackready.gpu.plugins.plugin_utils.catalog_loader impor
 from ansible_collections.rackready.gpu.plugins.plugin_utils.planning import refusal
 
 
-def refusals(disk: Mapping[str, Mapping[str, Any]], installing: Sequence[str], room: Table) -> list[str]:
+def refusals(disk: Mapping[str, Mapping[str, Any]], installing: Sequence[str], room: Table, manager: str) -> list[str]:
     """What speaks against a change. ``disk`` is of the facts, ``installing`` are the areas that install packages, ``room`` is of the catalog."""
-    return list(_refusals(disk, installing, room))
-
-
-def _refusals(disk: Mapping[str, Mapping[str, Any]], installing: Sequence[str], room: Table) -> Iterator[str]:
+    archives = room["archives"][manager]
     tables = [room["always"]["mib"], *(room["room"][name] for name in installing if name in room["room"])]
+    return list(_refusals(disk, installing, room, [{path if path != "archives" else archives: mib for path, mib in table.items()} for table in tables]))
+
+
+def _refusals(disk: Mapping[str, Mapping[str, Any]], installing: Sequence[str], room: Table, tables: Sequence[Mapping[str, int]]) -> Iterator[str]:
     for paths in _file_systems(disk, {path for table in tables for path in table}):
         facts, name = disk[paths[0]], " with ".join([paths[0], ", ".join(paths[1:])] if paths[1:] else paths)
         if facts["read_only"]:

@@ -49,9 +49,31 @@ UNITS = (
     "nvidia-cdi-refresh.path",
 )
 CDI_PATH = "/var/run/cdi/nvidia.yaml"
+RED_HAT = ("rhel", "rocky", "almalinux", "ol")
+ROCKY = {"distribution": ("rocky", "9.6", "", "Rocky Linux 9.6 (Blue Onyx)"), "kernel": "5.14.0-570.12.1.el9_6.x86_64"}
+"""Arguments of ``facts_for``/``Host`` for a bare host with dnf."""
+RPM_LIBRARIES = ("libnvidia-ml", "nvidia-driver-cuda-libs", "nvidia-kmod-common", "nvidia-persistenced")
+YUM_REPOSITORIES = """\
+[baseos]
+name=Rocky Linux $releasever - BaseOS
+baseurl=https://dl.rockylinux.org/pub/rocky/$releasever/BaseOS/$basearch/os/
+gpgcheck=1
+gpgkey=file:///etc/pki/rpm-gpg/RPM-GPG-KEY-Rocky-9
+
+[appstream]
+name=Rocky Linux $releasever - AppStream
+baseurl=https://dl.rockylinux.org/pub/rocky/$releasever/AppStream/$basearch/os/
+gpgcheck=1
+gpgkey=file:///etc/pki/rpm-gpg/RPM-GPG-KEY-Rocky-9
+
+[crb]
+name=Rocky Linux $releasever - CRB
+mirrorlist=https://mirrors.rockylinux.org/mirrorlist?arch=$basearch&repo=CRB-$releasever$rltype
+enabled=0
+"""
 
 
-DISKS = ("/", "/boot", "/tmp", "/usr", "/var", "/var/cache/apt", "/var/lib/containerd", "/var/lib/docker")
+DISKS = ("/", "/boot", "/tmp", "/usr", "/var", "/var/cache/apt", "/var/cache/dnf", "/var/lib/containerd", "/var/lib/docker")
 
 
 @dataclass(frozen=True)
@@ -77,6 +99,8 @@ class Host:
     headers: bool = False
     command_line: str = "BOOT_IMAGE=/boot/vmlinuz root=/dev/nvme0n1p2 ro quiet"
     secure_boot: str = "disabled"
+    selinux: str = "disabled"
+    container_use_devices: bool | None = None
     cpus: int = 128
     memory_mib: int = 2063000
 
@@ -110,6 +134,8 @@ class Host:
 
     packages: dict[str, str] = field(default_factory=dict)
     """More packages, name to version."""
+    streams: dict[str, str] = field(default_factory=dict)
+    excludes: tuple[str, ...] = ()
     busy: str | None = None
     """Facts only."""
     broken: bool = False
@@ -141,7 +167,7 @@ class Host:
             "distribution": {
                 "id": identifier,
                 "version": version,
-                "codename": codename,
+                "codename": codename or None,
                 "name": name,
                 "key": f"{identifier}-{version if identifier == 'ubuntu' else version.split('.', maxsplit=1)[0]}",
             },
@@ -149,6 +175,7 @@ class Host:
             "python": "3.13.5",
             "init": "systemd",
             "kernel": {"release": self.kernel, "headers": self.headers, "command_line": self.command_line, "secure_boot": self.secure_boot},
+            "selinux": {"mode": self.selinux, "container_use_devices": self.container_use_devices},
             "cpus": self.cpus,
             "memory_mib": self.memory_mib,
             "gpus": [self._gpu(bus_id) for bus_id in self.bus_ids],
@@ -156,10 +183,12 @@ class Host:
             "nvlink5_management": False,
             "modules": {module: self._module(module) for module in MODULES},
             "packages": {
-                "manager": "apt",
+                "manager": self.manager,
                 "installed": {package: {"version": installed, "held": held} for package, (installed, held) in sorted(self._packages().items())},
                 "busy": self.busy,
                 "broken": self.broken,
+                "streams": dict(self.streams),
+                "excludes": list(self.excludes),
             },
             "units": {unit: dict(zip(("load", "active", "enabled"), state, strict=True)) for unit, state in self._units().items()},
             "failed_units": sorted(self.failed_units),
@@ -215,7 +244,33 @@ class Host:
             "available_flavour": self.flavour if main else None,
         }
 
+    @property
+    def manager(self) -> str:
+        return "dnf" if self.distribution[0] in RED_HAT else "apt"
+
     def _packages(self) -> dict[str, tuple[str, bool]]:
+        return self._rpms() if self.manager == "dnf" else self._debs()
+
+    def _rpms(self) -> dict[str, tuple[str, bool]]:
+        """As NVIDIA's, Docker's and the distribution's packages are: of the driver's with an epoch, of the toolkit's with neither epoch nor distribution."""
+        packages = {name: (version, False) for name, version in self.packages.items()}
+        if self.headers:
+            packages[f"kernel-devel-{self.kernel}"] = (self.kernel.rpartition(".")[0], False)
+        if self.driver:
+            kernel_package = "kmod-nvidia-open-dkms" if self.flavour == "open" else "kmod-nvidia-latest-dkms"
+            for name in ("nvidia-driver-cuda", kernel_package, *RPM_LIBRARIES):
+                packages[name] = (f"3:{self.driver}-1.el9", self.held)
+            packages["dkms"] = ("3.2.2-1.el9", False)
+        if self.fabric_manager:
+            packages["nvidia-fabricmanager"] = (f"{self.fabric_manager}-1", self.held)
+        if self.toolkit:
+            for name in ("nvidia-container-toolkit", "nvidia-container-toolkit-base", "libnvidia-container-tools", "libnvidia-container1"):
+                packages[name] = (f"{self.toolkit}-1", self.held)
+        if self.held and (self.driver or self.toolkit):
+            packages["python3-dnf-plugin-versionlock"] = ("4.3.0-21.el9", False)
+        return packages
+
+    def _debs(self) -> dict[str, tuple[str, bool]]:
         packages = {name: (version, False) for name, version in self.packages.items()}
         if self.headers:
             packages[f"linux-headers-{self.kernel}"] = ("6.12.48-1", False)
@@ -251,6 +306,11 @@ class Host:
 
     def _files(self) -> dict[str, str]:
         files = {"/etc/apt/sources.list.d/debian.sources": "Types: deb\nURIs: https://deb.debian.org/debian\nSuites: trixie\nComponents: main\n"}
+        if self.manager == "dnf":
+            files = {"/etc/yum.repos.d/rocky.repo": YUM_REPOSITORIES}
+            locks = [f"{name}-{version if ':' in version else f'0:{version}'}.*\n" for name, (version, held) in sorted(self._packages().items()) if held]
+            if locks:
+                files["/etc/dnf/plugins/versionlock.list"] = "".join(locks)
         if self.daemon_json is not None:
             files["/etc/docker/daemon.json"] = json.dumps(self.daemon_json, indent=2) + "\n"
         return {**files, **self.files}
@@ -375,7 +435,7 @@ class Tree:
         self.root = root
         self.commands = Answers()
         self._facts = host.facts()
-        for write in (self._system, self._pci, self._modules, self._dpkg, self._nodes, self._cdi, self._processes, self._systemd, self._docker, self._smi):
+        for write in (self._system, self._pci, self._modules, self._manager, self._nodes, self._cdi, self._processes, self._systemd, self._docker, self._smi):
             write()
         for path, text in self._facts["files"].items():
             self.write(path, text)
@@ -421,6 +481,10 @@ class Tree:
         if host.secure_boot in ("enabled", "disabled"):
             variable = self.write("/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c", "")
             variable.write_bytes(b"\x06\0\0\0" + (b"\x01" if host.secure_boot == "enabled" else b"\0"))
+        if host.selinux != "disabled":
+            self.write("/sys/fs/selinux/enforce", "1" if host.selinux == "enforcing" else "0")
+        if host.container_use_devices is not None:
+            self.write("/sys/fs/selinux/booleans/container_use_devices", f"{int(host.container_use_devices)} {int(host.container_use_devices)}")
         if host.headers:
             (self.root / f"lib/modules/{host.kernel}/build").mkdir(parents=True)
 
@@ -465,6 +529,27 @@ class Tree:
         for option, text in (("version", host.driver), ("license", license_text)):
             answer = Result(0, f"{text}\n".encode(), b"", 0.01) if host.driver else Result(1, b"", b"modinfo: ERROR: Module nvidia not found.\n", 0.01)
             self.commands[f"modinfo -F {option} nvidia"] = answer
+
+    def _manager(self) -> None:
+        if self.host.manager == "dnf":
+            self._rpm()
+        else:
+            self._dpkg()
+
+    def _rpm(self) -> None:
+        lines = ["basesystem\t11-13.el9\tnoarch\n"]
+        for name, package in self._facts["packages"]["installed"].items():
+            rpm = "kernel-devel" if name.startswith("kernel-devel-") else name
+            lines.append(f"{rpm}\t{package['version']}\t{self.host.architecture}\n")
+        if self.host.broken:
+            lines.append(f"dkms\t1.0-1\t{self.host.architecture}\n" * 2)
+        self.commands["rpm -qa"] = "".join(lines) if not self.host.broken else Result(1, "".join(lines).encode(), b"error: db5 error", 0.1)
+        self.commands["dnf"] = ""
+        self.write("/etc/dnf/dnf.conf", f"[main]\ngpgcheck=1\nbest=True\n{'excludepkgs=' + ' '.join(self.host.excludes) if self.host.excludes else ''}\n")
+        if "python3-dnf-plugin-versionlock" in self._facts["packages"]["installed"]:
+            self.write("/etc/dnf/plugins/versionlock.conf", "[main]\nenabled = 1\nlocklist = /etc/dnf/plugins/versionlock.list\n")
+        for module, stream in self.host.streams.items():
+            self.write(f"/etc/dnf/modules.d/{module}.module", f"[{module}]\nname={module}\nstream={stream}\nprofiles=\nstate=enabled\n")
 
     def _dpkg(self) -> None:
         paragraphs = ["Package: base-files\nStatus: install ok installed\nArchitecture: amd64\nVersion: 13.8\n"]

@@ -16,11 +16,13 @@ import hashlib
 import json
 from typing import Any
 
-from ansible_collections.rackready.gpu.plugins.plugin_utils import pin
+from ansible_collections.rackready.gpu.plugins.plugin_utils import pin, versionlock
 from ansible_collections.rackready.gpu.plugins.plugin_utils.catalog_loader import load
 from ansible_collections.rackready.gpu.plugins.plugin_utils.planner import make_plan
 from ansible_collections.rackready.gpu.plugins.plugin_utils.planning import VersionRule
 from ansible_collections.rackready.gpu.plugins.plugin_utils.request import Request, parse
+
+from tests.unit.hosts import RPM_LIBRARIES
 
 Facts = dict[str, Any]
 Plan = dict[str, Any]
@@ -29,7 +31,7 @@ KEY = "-----BEGIN PGP PUBLIC KEY BLOCK-----\n\nbm90IGEga2V5\n=0000\n-----END PGP
 IMAGE = "nvcr.io/nvidia/pytorch:26.07-py3"
 INDEX = "sha256:" + "1d" * 32
 DRIVER_PACKAGES = ("nvidia-driver-cuda", "nvidia-kernel-open-dkms", "nvidia-kernel-dkms", "nvidia-persistenced", "nvidia-fabricmanager")
-LIBRARY_PACKAGES = ("libcuda1", "libnvidia-ml1")
+LIBRARY_PACKAGES = {"apt": ("libcuda1", "libnvidia-ml1"), "dnf": RPM_LIBRARIES}
 TOOLKIT_PACKAGES = ("nvidia-container-toolkit", "nvidia-container-toolkit-base", "libnvidia-container-tools", "libnvidia-container1")
 DOCKER_PACKAGES = ("docker-ce", "docker-ce-cli", "containerd.io", "docker-buildx-plugin", "docker-compose-plugin")
 MODEL = {"model": "h100-sxm5-80gb", "count": 8}
@@ -70,7 +72,9 @@ def lock_for(cell: str, **variables: Any) -> dict[str, Any]:
     answers = {
         "repositories": [
             {
-                **_repository(entry["url"], {name: [_version(next(iter(found)))] for name, found in rules[entry["name"]].items()}),
+                **_repository(
+                    entry["url"], {name: [_version(next(iter(found)), entry.get("type", "deb"), name)] for name, found in rules[entry["name"]].items()}
+                ),
                 "name": entry["name"],
             }
             for entry in asked["repositories"]
@@ -89,11 +93,13 @@ def lock_for(cell: str, **variables: Any) -> dict[str, Any]:
     return content
 
 
-def _version(rule: VersionRule) -> str:
+def _version(rule: VersionRule, kind: str, name: str) -> str:
     """A version that the rule allows; a package that any version will do for gets one that looks like Docker's."""
-    if rule.exact or rule.at_least or rule.branch:
-        return f"{rule.exact or rule.at_least or f'{rule.branch}.100.01'}-1"
-    return "5:29.2.1-1"
+    if not (rule.exact or rule.at_least or rule.branch):
+        return "5:29.2.1-1" if kind == "deb" else "3:29.2.1-1.el9"
+    version = f"{rule.exact or rule.at_least or f'{rule.branch}.100.01'}-1"
+    # NVIDIA's packages of the driver have an epoch in RPM repositories, those of the fabric and of the toolkit have none.
+    return f"3:{version}.el9" if kind == "rpm" and ("driver" in name or "kmod" in name) else version
 
 
 def request_for(**variables: Any) -> Request:
@@ -111,16 +117,20 @@ def apply_plan(facts: Facts, plan: Plan) -> Facts:
     """Facts as the roles leave them: what ``desired`` says is written, installed, held, loaded, started and pulled. The smoke test is not run."""
     after = copy.deepcopy(facts)
     areas = {name: area["desired"] for name, area in plan["areas"].items()}
-    for name in ("host_tuning", "nvidia_driver", "nvidia_container_toolkit"):
+    for name in ("host_tuning", "nvidia_driver", "docker", "nvidia_container_toolkit"):
         for spec in areas[name]["files"]:
             after["files"][spec["path"]] = spec["content"]
     for name in ("nvidia_driver", "nvidia_fabric", "docker", "nvidia_container_toolkit"):
-        _install(after, areas[name].get("install", []), areas[name].get("hold", []))
+        _install(after, areas[name].get("install", []))
+        _hold(after, name, areas[name])
         for unit in areas[name].get("units", []):
             after["units"][unit] = {"load": "loaded", "active": "active", "enabled": "enabled"}
     driver = areas["nvidia_driver"]
-    for name in LIBRARY_PACKAGES:  # they come with the driver's packages, and are held once the plan was made again
-        after["packages"]["installed"][name] = {"version": f"{driver['version']}-1", "held": True}
+    if "stream" in driver:
+        after["packages"]["streams"][driver["stream"]["module"]] = driver["stream"]["name"].partition(":")[2]
+    for name in LIBRARY_PACKAGES[driver["manager"]]:  # they come with the driver's packages, and are held once the plan was made again
+        version = f"{driver['version']}-1" if driver["manager"] == "apt" else f"3:{driver['version']}-1.el9"
+        after["packages"]["installed"][name] = {"version": version, "held": True}
     after["kernel"]["headers"] = True
     after["modules"]["nouveau"]["loaded"] = False
     for module in [*driver["modules"], *areas["nvidia_fabric"].get("modules", [])]:
@@ -146,19 +156,44 @@ def accept(facts: Facts, plan: Plan, verdict: str = "accepted") -> Facts:
     return after
 
 
-def _install(facts: Facts, install: list[str], hold: list[str]) -> None:
+def _install(facts: Facts, install: list[str]) -> None:
     installed = facts["packages"]["installed"]
     for entry in install:
-        name, _equals, version = entry.partition("=")
+        name, version = _taken_apart(entry, facts["packages"]["manager"])
         if version or name not in installed:
             installed[name] = {"version": version or "26.1.5-1", "held": False}
-    for name in hold:
-        installed[name]["held"] = True
+
+
+def _taken_apart(entry: str, manager: str) -> tuple[str, str]:
+    """Name and version of a package as the package manager takes it; without a version any will do."""
+    if manager == "apt" or " = " in entry:
+        name, _equals, version = entry.partition(" = " if " = " in entry else "=")
+        return (f"kernel-devel-{version}", "1-1") if name == "kernel-devel-uname-r" else (name, version)
+    parts = entry.rsplit("-", 2)
+    return (parts[0], "-".join(parts[1:])) if len(parts) == 3 and parts[1][:1].isdigit() else (entry, "")
+
+
+def _hold(facts: Facts, area: str, desired: dict[str, Any]) -> None:
+    """apt holds what it is told; with dnf what a line of versionlock's list has in its version is held, and the plugin is there then."""
+    installed = facts["packages"]["installed"]
+    if facts["packages"]["manager"] == "apt":
+        for name in desired.get("hold", []):
+            installed[name]["held"] = True
+        return
+    lines = desired.get("lock", {}).get("lines", [])
+    if not lines:
+        return
+    installed.setdefault(desired["lock"]["package"], {"version": "4.3.0-21.el9", "held": False})
+    block = "".join(f"{line}\n" for line in [f"# BEGIN rackready {area}", *lines, f"# END rackready {area}"])
+    before = facts["files"].get(versionlock.FILE, "")
+    head, begin, rest = before.partition(f"# BEGIN rackready {area}\n")
+    facts["files"][versionlock.FILE] = head + block + (rest.partition(f"# END rackready {area}\n")[2] if begin else "")
+    for name in desired["hold"]:
+        if name in installed:
+            installed[name]["held"] = versionlock.line(name, installed[name]["version"]) in lines
 
 
 def _docker(facts: Facts, desired: dict[str, Any]) -> None:
-    if desired["repository"] is not None:
-        facts["files"][desired["repository"]["path"]] = desired["repository"]["content"]
     facts["files"]["/etc/docker/daemon.json"] = desired["daemon_json_text"]
     version = "29.2.1" if "docker-ce" in facts["packages"]["installed"] else "26.1.5"
     facts["docker"].update(installed=True, running=True, api_error=None, version=version, running_version=version, cdi_enabled=True)

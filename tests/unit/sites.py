@@ -112,6 +112,59 @@ def put_repository(
         site.paths[f"{base}Release"] = release.encode()
 
 
+def package_xml(name: str, written: str, architecture: str = "x86_64", provides: dict[str, str] | None = None) -> str:
+    """A package of an RPM repository's list; its version is ``[epoch:]version-release``."""
+    epoch, _colon, rest = written.rpartition(":")
+    version, _dash, release = rest.partition("-")
+    number = f'epoch="{epoch or 0}" ver="{version}" rel="{release}"'
+    entries = [f'<rpm:entry name="{name}" flags="EQ" {number}/>', '<rpm:entry name="something(x86-64)"/>']
+    entries += [f'<rpm:entry name="{other}" flags="EQ" epoch="0" ver="{value}"/>' for other, value in (provides or {}).items()]
+    return (
+        f'<package type="rpm"><name>{name}</name><arch>{architecture}</arch><version {number}/><location href="{name}.rpm"/>'
+        f"<format><rpm:license>x</rpm:license><rpm:provides>{''.join(entries)}</rpm:provides></format></package>"
+    )
+
+
+def primary_xml(packages: dict[str, list[str]], *more: str) -> str:
+    """The list of packages of an RPM repository, with more of them as ``package_xml`` makes them."""
+    entries = [package_xml(name, version) for name, versions in packages.items() for version in versions]
+    return (
+        '<?xml version="1.0" encoding="UTF-8"?>\n<metadata xmlns="http://linux.duke.edu/metadata/common" '
+        f'xmlns:rpm="http://linux.duke.edu/metadata/rpm" packages="{len(entries)}">{"".join([*entries, *more])}</metadata>\n'
+    )
+
+
+def modules_yaml(streams: dict[str, dict[str, list[str]]], module: str = "nvidia-driver") -> str:
+    """Streams of one module to their packages, as libmodulemd writes them; the newest versions come first there too."""
+    documents = []
+    for stream, packages in streams.items():
+        rpms = "".join(f"    - {name}-{version if ':' in version else '0:' + version}.x86_64\n" for name, versions in packages.items() for version in versions)
+        documents.append(
+            f"---\ndocument: modulemd\nversion: 2\ndata:\n  name: {module}\n  stream: {stream}\n  version: 20261201\n  context: 1d2\n  arch: x86_64\n"
+            f"  summary: Driver\n  profiles:\n    default:\n      rpms:\n      - nvidia-driver\n  artifacts:\n    rpms:\n{rpms}  buildopts:\n    - none\n...\n"
+        )
+    return "".join(documents) + f"---\ndocument: modulemd-defaults\nversion: 1\ndata:\n  module: {module}\n  stream: latest-dkms\n...\n"
+
+
+def put_rpm_repository(site: Site, base: str, primary: str, *, modules: str | None = None, ending: str = ".gz", checksum: str = "sha256") -> None:
+    """Put an RPM repository with this list of packages, and with module streams, at a path."""
+    pack: dict[str, Callable[[bytes], bytes]] = {"": bytes, ".gz": gzip.compress, ".xz": lzma.compress}
+    records = ""
+    for kind, text in (("primary", primary), ("modules", modules)):
+        if text is None:
+            continue
+        name = f"repodata/{kind}.{'xml' if kind == 'primary' else 'yaml'}{ending}"
+        body = pack[ending](text.encode())
+        site.paths[f"{base}{name}"] = body
+        records += (
+            f'<data type="{kind}"><checksum type="{checksum}">{hashlib.new(checksum, body).hexdigest()}</checksum><location href="{name}"/>'
+            f"<timestamp>1764547200</timestamp><size>{len(body)}</size></data>"
+        )
+    site.paths[f"{base}repodata/repomd.xml"] = (
+        f'<?xml version="1.0" encoding="UTF-8"?>\n<repomd xmlns="http://linux.duke.edu/metadata/repo"><revision>1</revision>{records}</repomd>\n'.encode()
+    )
+
+
 def digest_of(body: bytes) -> str:
     return f"sha256:{hashlib.sha256(body).hexdigest()}"
 

@@ -9,7 +9,6 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.rackready.gpu.plugins.module_utils import deb_version
 from ansible_collections.rackready.gpu.plugins.plugin_utils.planning import (
     PIN_REMEDY,
     AreaPlan,
@@ -19,9 +18,9 @@ from ansible_collections.rackready.gpu.plugins.plugin_utils.planning import (
     docker_shipped,
     file_actions,
     files_state,
-    install_names,
     names_only,
     package_actions,
+    package_set,
     packages_state,
     refusal,
     unit_actions,
@@ -74,8 +73,8 @@ def plan(context: Context) -> AreaPlan:
     area = AreaPlan(
         desired={
             "source": source,
-            "repository": specs[0].as_dict() if specs else None,
-            "install": install_names(packages),
+            "files": [spec.as_dict() for spec in specs],
+            **package_set(context, packages, []),
             "daemon_json": merged,
             "daemon_json_text": text,
             "restart": restart,
@@ -109,6 +108,10 @@ def plan(context: Context) -> AreaPlan:
         repositories=questions,
         archive_packages=[name for name in packages if context.installed(name) is None] if source == "distribution" else [],
     )
+    if questions:
+        entry = context.catalog.docker["docker"]
+        origin = context.catalog.origin(entry["repository"], context.distribution, context.architecture) or {}
+        area.warnings += unverified(f"That Docker serves {context.where}", {"source": entry["source"], **origin})
     area.actions = [
         *file_actions(context, specs),
         *([f"merge {_changed(existing, merged)} into {DAEMON_JSON}"] if differs else []),
@@ -118,6 +121,7 @@ def plan(context: Context) -> AreaPlan:
         *(["restart docker.service"] if restart else []),
     ]
     _checks(context, area, merged, existing)
+    area.warnings += _labelled(context, merged)
     _restart(context, area, causes, existing)
     if unread and not causes:
         area.warnings.append(
@@ -190,7 +194,7 @@ def _source(context: Context) -> tuple[str, Reason]:
 
 
 def _packages(context: Context, source: str) -> tuple[dict[str, str | None], list[FileSpec], list[dict[str, Any]], list[str]]:
-    """Packages to versions, the sources file, the questions for the repository, and refusals."""
+    """Packages to versions, the files of the repository, the questions for it, and refusals."""
     if source == "distribution":
         shipped = docker_shipped(context.catalog, context.distribution, context.toolkit_version)
         if shipped is None:
@@ -207,11 +211,11 @@ def _packages(context: Context, source: str) -> tuple[dict[str, str | None], lis
     repository, locked = context.repository(entry["repository"]), context.locked_repository(entry["repository"])
     if repository is None or locked is None:
         return {}, [], [], [context.unlocked(entry["repository"], "Docker cannot be installed at a known version")]
-    packages: dict[str, str | None] = {name: deb_version.newest(locked["packages"][name]) if locked["packages"].get(name) else None for name in names}
+    packages: dict[str, str | None] = {name: context.order.newest(locked["packages"][name]) if locked["packages"].get(name) else None for name in names}
     missing = [name for name, version in packages.items() if version is None]
     if missing:
         return {}, [], [], [refusal(f"The lock has no {' and no '.join(missing)}", "Docker cannot be installed at a known version", PIN_REMEDY)]
-    return packages, [repository.sources_file(locked["key"])], [repository.question(packages)], []
+    return packages, repository.files(locked["key"]), [repository.question(packages)], []
 
 
 def _other_engine(context: Context, source: str) -> list[str]:
@@ -288,6 +292,18 @@ def _checks(context: Context, area: AreaPlan, merged: Mapping[str, Any], existin
                     f"docker.service there that starts dockerd without {both[0]}",
                 )
             )
+
+
+def _labelled(context: Context, merged: Mapping[str, Any]) -> list[str]:
+    """Docker gives containers an SELinux label only when it is told to; the policy then keeps their processes from device nodes, also from those of a CDI
+    specification, unless its boolean allows them."""
+    selinux = context.facts["selinux"]
+    if merged.get("selinux-enabled") is not True or selinux["mode"] != "enforcing" or selinux["container_use_devices"]:
+        return []
+    return [
+        f"Docker labels containers (selinux-enabled in {DAEMON_JSON}) and SELinux is enforcing: their processes may not open the GPUs' device nodes. Run "
+        "setsebool -P container_use_devices 1, or leave selinux-enabled out."
+    ]
 
 
 def _coming_flags(context: Context) -> list[str]:

@@ -17,9 +17,9 @@ from ansible_collections.rackready.gpu.plugins.plugin_utils.planning import (
     VersionRule,
     file_actions,
     files_state,
-    install_names,
     names_only,
     package_actions,
+    package_set,
     packages_state,
     refusal,
     unit_actions,
@@ -52,7 +52,7 @@ def plan(context: Context) -> AreaPlan:
     if locked is None:
         return AreaPlan(refusals=[*refusals, context.unlocked(table["repository"], "no exact toolkit version is known")])
     rule = VersionRule(exact=version)
-    packages = {name: rule.newest_package(locked["packages"].get(name, [])) for name in table["packages"][context.manager]}
+    packages = {name: rule.newest_package(locked["packages"].get(name, []), context.order) for name in table["packages"][context.manager]}
     missing = [name for name, found in packages.items() if found is None]
     if missing:
         refusals.append(refusal(f"The lock has no {' and no '.join(missing)} {version}", "the four packages of the toolkit would not match", PIN_REMEDY))
@@ -63,17 +63,16 @@ def plan(context: Context) -> AreaPlan:
     units = list(table["units"])
     cdi = table["cdi"]
     devices = expected_devices(context)
-    sources = repository.sources_file(locked["key"])
+    files = repository.files(locked["key"])
     package_target, package_actual = packages_state(context, packages)
-    file_target, file_actual = files_state(context, [sources])
+    file_target, file_actual = files_state(context, files)
     spec = _spec(context, cdi["path"])
     listed = sorted({name for name in spec["devices"] if name in devices or (context.smi_ok and GPU_NAME.fullmatch(name))}) if spec else []
     area = AreaPlan(
         desired={
             "version": version,
-            "files": [sources.as_dict()],
-            "install": install_names(packages),
-            "hold": hold,
+            "files": [spec.as_dict() for spec in files],
+            **package_set(context, packages, hold),
             "units": units,
             "cdi": {"path": cdi["path"], "kind": cdi["kind"], "devices": devices},
         },
@@ -93,12 +92,13 @@ def plan(context: Context) -> AreaPlan:
         },
         reasons=[_reason(context)],
         packages=packages,
-        files=[sources],
+        files=files,
         repositories=[repository.question(packages)],
+        archive_packages=context.to_be_there([context.lock_package]),
     )
     current = area.actual["cdi"] if isinstance(area.actual, dict) else None
     area.actions = [
-        *file_actions(context, [sources]),
+        *file_actions(context, files),
         *package_actions(context, packages, hold),
         *[action for name in units if _enabled_words(context, name) != "enabled" for action in unit_actions(context, [name])],
         *([] if current == area.target["cdi"] else [f"write {cdi['path']} for {len(context.gpus)} GPUs"]),

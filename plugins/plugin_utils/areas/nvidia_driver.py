@@ -11,7 +11,7 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any
 
-from ansible_collections.rackready.gpu.plugins.module_utils import deb_version
+from ansible_collections.rackready.gpu.plugins.plugin_utils import versionlock
 from ansible_collections.rackready.gpu.plugins.plugin_utils.catalog_loader import Table
 from ansible_collections.rackready.gpu.plugins.plugin_utils.planning import (
     PIN_REMEDY,
@@ -25,9 +25,9 @@ from ansible_collections.rackready.gpu.plugins.plugin_utils.planning import (
     files_state,
     flavours_of,
     in_branch,
-    install_names,
     names_only,
     package_actions,
+    package_set,
     packages_state,
     refusal,
     unit_actions,
@@ -61,23 +61,25 @@ def plan(context: Context) -> AreaPlan:
     if repository is None or locked is None or version is None:
         return AreaPlan(refusals=[_unlocked(context, cell, locked), *refusals], warnings=warnings)
     rule = VersionRule(exact=version)
-    packages = {name: rule.newest_package(locked["packages"].get(name, [])) for name in context.driver_packages}
-    for name in [name for name, found in packages.items() if found is None]:
+    driver = {name: rule.newest_package(locked["packages"].get(name, []), context.order) for name in context.driver_packages}
+    for name in [name for name, found in driver.items() if found is None]:
         refusals.append(refusal(f"The lock has no {name} {version}", "the driver's packages would not match each other", PIN_REMEDY))
+    build, build_files, build_questions, build_refusals = _build(context, cell)
+    refusals += build_refusals
     if refusals:
         return AreaPlan(refusals=refusals, warnings=warnings)
 
-    distribution = context.catalog.distributions[context.distribution]
+    distribution = context.known_distribution
     missing_headers = [] if context.facts["kernel"]["headers"] else [distribution["headers"].format(kernel=context.facts["kernel"]["release"])]
     modules, units = list(context.catalog.drivers["modules"]), list(context.catalog.drivers["units"])
-    sources = repository.sources_file(locked["key"])
-    pin = _pin(cell["pin"], version)
     load = FileSpec(
         "/etc/modules-load.d/rackready-nvidia.conf", "# Managed by rackready (role nvidia_driver).\n" + "".join(f"{module}\n" for module in modules)
     )
-    files = [sources, pin, NOUVEAU, load]
+    pin = [_pin(cell["pin"], version)] if context.manager == "apt" else []
+    files = [*repository.files(locked["key"]), *build_files, *pin, NOUVEAU, load]
+    packages = {**build, **driver}
     ours = _driver_packages_there(context)
-    hold = sorted({*packages, *ours})
+    hold = sorted({*driver, *ours})
 
     package_target, package_actual = packages_state(context, packages)
     file_target, file_actual = files_state(context, files)
@@ -86,14 +88,15 @@ def plan(context: Context) -> AreaPlan:
     # A blacklist holds at the next boot only if the initramfs has it; until the driver is loaded an earlier run may have stopped before that.
     rebuild = context.file_state(NOUVEAU) != "as planned" or nouveau or not module["loaded"]
     initramfs = list(distribution["initramfs_command"]) if rebuild else []
+    stream_desired, stream_target, stream_actual, stream_actions = _stream(context)
     area = AreaPlan(
         desired={
             "branch": branch(version),
             "version": version,
             "flavour": context.driver_flavour,
             "files": [spec.as_dict() for spec in files],
-            "install": [*missing_headers, *install_names(packages)],
-            "hold": hold,
+            **package_set(context, packages, hold, missing_headers),
+            **stream_desired,
             "initramfs_command": initramfs,
             "modules": modules,
             "units": units,
@@ -102,6 +105,7 @@ def plan(context: Context) -> AreaPlan:
         target={
             "packages": package_target,
             "held": hold,
+            **stream_target,
             "library": version,
             "files": file_target,
             "headers": True,
@@ -112,6 +116,7 @@ def plan(context: Context) -> AreaPlan:
         actual={
             "packages": package_actual,
             "held": context.held(hold),
+            **stream_actual,
             "library": context.facts["library_version"] or "absent",
             "files": file_actual,
             "headers": bool(context.facts["kernel"]["headers"]),
@@ -119,18 +124,19 @@ def plan(context: Context) -> AreaPlan:
             "nouveau": "loaded" if nouveau else "not loaded",
             "units": units_state(context, units),
         },
-        reasons=_reasons(context, version),
+        reasons=[*_reasons(context, version), *_stream_reasons(context)],
         warnings=warnings,
         packages=packages,
         files=files,
-        repositories=[repository.question(packages)],
-        archive_packages=missing_headers,
+        repositories=[repository.question(driver, _streams(context)), *build_questions],
+        archive_packages=[*missing_headers, *context.to_be_there([context.lock_package])],
     )
     area.actions = [
         *file_actions(context, files),
+        *stream_actions,
         *(["unload nouveau"] if nouveau else []),
         *(["rebuild the initramfs"] if initramfs else []),
-        *(f"install {headers}" for headers in missing_headers),
+        *(f"install {name}" for name in area.archive_packages),
         *package_actions(context, packages, hold),
         *([] if area.target["modules"] == _actual(area)["modules"] else [f"load {', '.join(modules)} {version} ({context.driver_flavour})"]),
         *unit_actions(context, units),
@@ -143,7 +149,61 @@ def plan(context: Context) -> AreaPlan:
         area.refusals += _upgraded_under_module(context, version, ours)
     # The refusal of another loaded driver says already to remove it; afterwards the rest shows.
     area.refusals += _not_packaged(context) or ([] if area.reboot else _other_packages(context, version, ours) or _broken_library(context, area, version))
+    area.refusals += _locked_libraries(context, version, [name for name in ours if name not in packages])
     return area
+
+
+def _build(context: Context, cell: Table) -> tuple[dict[str, str | None], list[FileSpec], list[dict[str, Any]], list[str]]:
+    """What builds the kernel modules, where it is in a repository of its own: packages, files, the question for it, refusals. What is there already serves."""
+    build = cell.get("build", {"repository": None, "packages": []})
+    packages: dict[str, str | None] = dict.fromkeys(build["packages"])
+    if not context.to_be_there(packages):
+        return packages, [], [], []
+    repository, locked = context.repository(build["repository"]), context.locked_repository(build["repository"])
+    if repository is None or locked is None:
+        return {}, [], [], [context.unlocked(build["repository"], "nothing would build the kernel modules")]
+    return packages, repository.files(locked["key"]), [repository.question(packages)], []
+
+
+def _streams(context: Context) -> list[str]:
+    return [":".join(context.driver_stream)] if context.driver_stream is not None else []
+
+
+def _stream(context: Context) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any], list[str]]:
+    """dnf's module stream as desired, target and actual, and the actions: one that is enabled must be reset before another one can be."""
+    if context.driver_stream is None:
+        return {}, {}, {}, []
+    module, stream = context.driver_stream
+    enabled = context.facts["packages"]["streams"].get(module)
+    reset = enabled is not None and enabled != stream
+    actions = [
+        *([f"reset the module stream {module}:{enabled}"] if reset else []),
+        *([f"enable the module stream {module}:{stream}"] if enabled != stream else []),
+    ]
+    desired = {"stream": {"module": module, "name": f"{module}:{stream}", "reset": reset, "enable": enabled != stream}}
+    return desired, {"stream": stream}, {"stream": enabled or "none"}, actions
+
+
+def _stream_reasons(context: Context) -> list[Reason]:
+    if context.driver_stream is None:
+        return []
+    where = f"{context.driver_flavour} kernel modules of branch {context.driver_branch}"
+    return [Reason(f"dnf sees the packages of one module stream only, and {where} are in {':'.join(context.driver_stream)}", "dig-620")]
+
+
+def _locked_libraries(context: Context, version: str, libraries: list[str]) -> list[str]:
+    """Libraries that move with the driver's packages and that lines of others in versionlock's list keep elsewhere: dnf would find no solution."""
+    found = versionlock.keeping(context.facts["files"], libraries, version) if context.manager == "dnf" else {}
+    if not found:
+        return []
+    lines = ", ".join(sorted({line for lines in found.values() for line in lines}))
+    return [
+        refusal(
+            f"Somebody locks {', '.join(found)} to other versions than {version} ({lines})",
+            "dnf could not install the driver with its libraries",
+            f"run {context.packaging.unhold} {' '.join(found)} if that is over, then run again",
+        )
+    ]
 
 
 def _driver_packages_there(context: Context) -> dict[str, str]:
@@ -153,7 +213,7 @@ def _driver_packages_there(context: Context) -> dict[str, str]:
     """
     globs = [glob for glob in context.driver_cell["pin"]["globs"] if not glob.startswith("src:")] if context.driver_cell is not None else []
     fabric = {name for parts in context.fabric_parts.values() for name in parts}
-    found = {name: deb_version.upstream(entry["version"]) for name, entry in context.facts["packages"]["installed"].items()}
+    found = {name: context.order.upstream(entry["version"]) for name, entry in context.facts["packages"]["installed"].items()}
     return {
         name: version
         for name, version in found.items()
@@ -162,7 +222,7 @@ def _driver_packages_there(context: Context) -> dict[str, str]:
 
 
 def _other_packages(context: Context, version: str, there: Mapping[str, str]) -> list[str]:
-    """Packages that ours conflict with, or that would stay behind at another version: nothing is removed on the way, so apt would stop in the middle.
+    """Packages that ours conflict with, or that would stay behind at another version: nothing is removed on the way, so the installation would stop.
 
     What has the version of the installed driver package moves together with it, as its packages name each other with their exact version.
     """
@@ -171,7 +231,7 @@ def _other_packages(context: Context, version: str, there: Mapping[str, str]) ->
     base = context.installed(ours[0])
     others = (name for names in flavours.values() for name in in_branch(names, context.driver_branch))
     flavour = [name for name in others if name not in ours and context.installed(name) is not None]
-    moving = {version, deb_version.upstream(base)} if base is not None else {version}
+    moving = {version, context.order.upstream(base)} if base is not None else {version}
     strays = sorted(name for name, found in there.items() if name not in (*ours, *flavour) and found not in moving)
     if not flavour and (not strays or base is not None):
         return [_mixed(context, ours[0], version, strays)] if strays else []
@@ -180,23 +240,22 @@ def _other_packages(context: Context, version: str, there: Mapping[str, str]) ->
     foreign = sorted({*flavour, *strays, *alike})
     first = f"{foreign[0]} {context.installed(foreign[0])}"
     what = f"{first} is" if len(foreign) == 1 else f"{first} and {len(foreign) - 1} more packages of another driver are"
-    force = "--allow-change-held-packages " if context.held(foreign) else ""
     return [
         refusal(
             f"{what} installed and {version} {context.driver_flavour} is planned",
             "the packages would conflict",
-            f"run apt-get remove {force}{' '.join(foreign)}, then run again",
+            f"run {context.packaging.removal(foreign, context.held(foreign))}, then run again",
         )
     ]
 
 
 def _mixed(context: Context, base: str, version: str, strays: list[str]) -> str:
     found = ", ".join(f"{name} {context.installed(name)}" for name in strays)
-    exact = " ".join(f"{name}={version}-*" for name in strays)
+    exact = context.packaging.revisions(strays, version)
     return refusal(
         f"{found} {'is' if len(strays) == 1 else 'are'} installed beside {base} {context.installed(base)}",
         "libraries and kernel module would not match",
-        f"run apt-get install --allow-downgrades --allow-change-held-packages {exact}, or remove {' '.join(strays)}, then run again",
+        f"run {context.packaging.move} {exact}, or remove {' '.join(strays)}, then run again",
     )
 
 
@@ -211,7 +270,7 @@ def _broken_library(context: Context, area: AreaPlan, version: str) -> list[str]
         refusal(
             f"The driver's packages are {version} and {state}",
             "no program could use a GPU",
-            f"run apt-get install --reinstall {libraries} and ldconfig; if ldconfig -p still shows another version, remove its files; then run again",
+            f"run {context.packaging.reinstall} {libraries} and ldconfig; if ldconfig -p still shows another version, remove its files; then run again",
         )
     ]
 
@@ -220,7 +279,7 @@ def _not_packaged(context: Context) -> list[str]:
     """A driver, or libraries of one, that no package brought: its files would lie under and over those of the packages."""
     library = context.facts["library_version"]
     there = {library, context.facts["modules"]["nvidia"]["version"]} - {None}
-    packaged = {deb_version.upstream(entry["version"]) for entry in context.facts["packages"]["installed"].values()}
+    packaged = {context.order.upstream(entry["version"]) for entry in context.facts["packages"]["installed"].values()}
     foreign = there - packaged
     # A module that runs on after its packages were replaced is no foreign one: it goes with the next boot.
     if not foreign or (library not in foreign and there & packaged):
@@ -240,12 +299,12 @@ def _upgraded_under_module(context: Context, version: str, there: Mapping[str, s
     names = [name for name, found in there.items() if found == library]
     if module != version or library is None or context.driver_packages[0] not in names or at_least(version, library):
         return []
-    back = " ".join(f"{name}={version}-*" for name in names)
+    back = context.packaging.revisions(names, version)
     return [
         refusal(
             f"The driver's packages were upgraded to {library} and the loaded nvidia kernel module is {module}",
             "no program can use a GPU",
-            f"run apt-get install --allow-downgrades --allow-change-held-packages {back} to go back, or plan {library} and reboot the host; then run again",
+            f"run {context.packaging.move} {back} to go back, or plan {library} and reboot the host; then run again",
         )
     ]
 
@@ -283,8 +342,11 @@ def _pin(pin: Table, version: str) -> FileSpec:
 def _names_only(context: Context, cell: Table, warnings: list[str]) -> AreaPlan:
     """Names, and how they would be kept at their version."""
     branch_, flavour, pin = context.driver_branch, context.driver_flavour, cell["pin"]
-    words = {key: value.format(branch=branch_) if isinstance(value, str) else list(in_branch(value, branch_)) for key, value in pin.items() if key != "streams"}
-    stream = {"stream": pin["streams"][flavour].format(branch=branch_)} if "streams" in pin else {}
+    left_out = ("streams", "globs")
+    words = {
+        key: value.format(branch=branch_) if isinstance(value, str) else list(in_branch(value, branch_)) for key, value in pin.items() if key not in left_out
+    }
+    stream = {"stream": context.driver_stream[1]} if context.driver_stream is not None else {}
     desired = {"branch": branch_, "version": str(context.driver_rule), "flavour": flavour, "pin": {**words, **stream}}
     return names_only(context.driver_packages, desired, _reasons(context, None), warnings)
 

@@ -15,9 +15,9 @@ from ansible_collections.rackready.gpu.plugins.plugin_utils.planning import (
     Context,
     Reason,
     VersionRule,
-    install_names,
     names_only,
     package_actions,
+    package_set,
     packages_state,
     refusal,
     unit_actions,
@@ -53,7 +53,7 @@ def plan(context: Context) -> AreaPlan:
         if entry["version"] is None:
             continue
         rule = VersionRule(exact=context.driver_version) if entry["version"] == "driver" else VersionRule()
-        packages[name] = rule.newest_package(locked["packages"].get(name, [])) if locked else None
+        packages[name] = rule.newest_package(locked["packages"].get(name, []), context.order) if locked else None
         # Without a driver version the driver's area has refused already; a second sentence about it would say nothing new.
         if packages[name] is None and context.driver_version is not None:
             wanted = f"{name} {context.driver_version}" if entry["version"] == "driver" else name
@@ -86,8 +86,7 @@ def plan(context: Context) -> AreaPlan:
         desired={
             "required": True,
             "kind": kind,
-            "install": install_names(packages),
-            "hold": hold,
+            **package_set(context, packages, hold),
             "units": units,
             "modules": modules,
             "gpus_completed": bool(reports),
@@ -103,7 +102,7 @@ def plan(context: Context) -> AreaPlan:
             *([] if actual["gpus"] == target["gpus"] else ["wait until every GPU reports Completed, Success"]),
         ],
         packages=packages,
-        archive_packages=[name for name, entry in parts.items() if entry["version"] is None and context.installed(name) is None],
+        archive_packages=context.to_be_there([*(name for name, entry in parts.items() if entry["version"] is None), context.lock_package]),
         repositories=[repository.question({name: packages[name] for name in packages if name in hold})] if repository is not None else [],
     )
 

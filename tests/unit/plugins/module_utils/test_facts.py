@@ -15,7 +15,7 @@ from ansible_collections.rackready.gpu.plugins.module_utils.bounded import Child
 from ansible_collections.rackready.gpu.plugins.module_utils.units import UnitsError
 from jsonschema import Draft202012Validator
 
-from tests.unit.hosts import CONVERGED, DRIVER, FIXTURES, Answers, Facts, Host, facts_for
+from tests.unit.hosts import CONVERGED, DRIVER, FIXTURES, ROCKY, Answers, Facts, Host, facts_for
 
 SCHEMA = json.loads((Path(__file__).parents[4] / "plugins/plugin_utils/schemas/facts.schema.json").read_text())
 VALIDATOR = Draft202012Validator(SCHEMA)
@@ -37,6 +37,11 @@ HOSTS: dict[str, dict[str, Any]] = {
     "secure boot": {"secure_boot": "enabled", "headers": True},
     "no EFI": {"secure_boot": "unsupported"},
     "ubuntu": {"distribution": ("ubuntu", "24.04", "noble", "Ubuntu 24.04.3 LTS")},
+    "rocky": {**ROCKY, "selinux": "enforcing", "container_use_devices": False},
+    "rocky converged": {**CONVERGED, **ROCKY, "docker": None, "daemon_json": None, "streams": {"nvidia-driver": "580-open"}},
+    "rocky not held": {**CONVERGED, **ROCKY, "docker": None, "daemon_json": None, "held": False, "selinux": "permissive", "container_use_devices": True},
+    "rocky excludes": {**ROCKY, "excludes": ("kernel*", "nvidia*")},
+    "rocky broken": {**ROCKY, "broken": True, "packages": {"dkms": "1.0-1"}},
     "proprietary": {**CONVERGED, "flavour": "proprietary"},
     "library replaced under a loaded module": {**CONVERGED, "library": "580.181.01"},
     "packages broken": {"broken": True, "packages": {"dkms": "3.2.2-1~deb13u1"}},

@@ -11,7 +11,16 @@ import sys
 from pathlib import Path
 
 import pytest
-from ansible_collections.rackready.gpu.plugins.module_utils.packages import Query, is_broken, locked_by, parse_dpkg_status, parse_rpm_list
+from ansible_collections.rackready.gpu.plugins.module_utils.packages import (
+    Query,
+    doubled,
+    is_broken,
+    locked_by,
+    option,
+    parse_dpkg_status,
+    parse_excludes,
+    parse_rpm_list,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -95,32 +104,132 @@ RPMS = (
 )
 
 
+def held(locks: str = "", excludes: tuple[str, ...] = ()) -> list[str]:
+    found = parse_rpm_list(RPMS, locks.splitlines(), excludes, "5.14.0-611.el9.x86_64")
+    return [name for name, package in found.items() if package["held"]]
+
+
 def test_rpm_list_and_versionlock() -> None:
     locks = "# a comment\nnvidia-driver-cuda-3:580.178.04-1.el9.*\n!vim*\n"
-    assert parse_rpm_list(RPMS, locks, "5.14.0-611.el9.x86_64") == {
+    assert parse_rpm_list(RPMS, locks.splitlines(), [], "5.14.0-611.el9.x86_64") == {
         "kernel-devel-5.14.0-611.el9.x86_64": {"version": "5.14.0-611.el9", "held": False},
         "nvidia-container-toolkit": {"version": "1.20.0-1", "held": False},
         "nvidia-driver-cuda": {"version": "3:580.178.04-1.el9", "held": True},
     }
-    assert parse_rpm_list(RPMS, "nvidia-container-toolkit-0:1.20.0-1.*", "x")["nvidia-container-toolkit"]["held"] is True
+
+
+@pytest.mark.parametrize(
+    ("locks", "excludes", "names"),
+    [
+        ("nvidia-container-toolkit-0:1.20.0-1.*", (), ["nvidia-container-toolkit"]),
+        ("nvidia-container-toolkit-1.20.0-1", (), ["nvidia-container-toolkit"]),
+        # Locked to another version, or to a name, which is every version: neither keeps what is there.
+        ("nvidia-driver-cuda-3:580.95.05-1.el9.*", (), []),
+        ("nvidia-driver-cuda\nnvidia*", (), []),
+        ("", ("nvidia-d*", "kernel*"), ["kernel-devel-5.14.0-611.el9.x86_64", "nvidia-driver-cuda"]),
+    ],
+)
+def test_what_holds_a_package(locks: str, excludes: tuple[str, ...], names: list[str]) -> None:
+    assert held(locks, excludes) == names
+
+
+def test_headers_of_a_kernel_variant() -> None:
+    listing = "kernel-64k-devel\t5.14.0-611.el9\taarch64\nkernel-devel\t5.14.0-611.el9\taarch64\n"
+    assert list(parse_rpm_list(listing, [], [], "5.14.0-611.el9.aarch64+64k")) == ["kernel-devel-5.14.0-611.el9.aarch64+64k"]
+    assert parse_rpm_list(listing, [], [], "5.14.0-611.el9.aarch64+rt") == {}
+
+
+def test_an_epoch_of_zero_is_not_written() -> None:
+    assert parse_rpm_list("dkms\t0:3.2.2-1.el9\tnoarch\n", [], [], "x") == {"dkms": {"version": "3.2.2-1.el9", "held": False}}
 
 
 @given(st.text(), st.text())
 def test_arbitrary_rpm_list(text: str, locks: str) -> None:
-    assert all(set(package) == {"version", "held"} for package in parse_rpm_list(RPMS + text, locks, "x").values())
+    assert all(set(package) == {"version", "held"} for package in parse_rpm_list(RPMS + text, locks.splitlines(), [locks], "x").values())
+    assert isinstance(doubled(text), list)
+
+
+def rocky(root: Path, rpms: str = RPMS) -> dict[str, object]:
+    commands = Answers()
+    commands["dnf"] = ""
+    commands["rpm -qa --qf"] = rpms
+    return Query(root, commands, ["rocky", "rhel", "centos", "fedora"], "x", "x86_64").facts()
 
 
 def test_red_hat_family_is_asked_through_rpm(tmp_path: Path) -> None:
-    commands = Answers()
-    commands["dnf"] = ""
-    commands["rpm -qa --qf"] = RPMS
-    facts = Query(tmp_path, commands, ["rocky", "rhel", "centos", "fedora"], "x", "x86_64").facts()
-    assert (facts["manager"], facts["broken"], facts["busy"]) == ("dnf", False, None)
-    assert list(facts["installed"]) == ["nvidia-container-toolkit", "nvidia-driver-cuda"]
+    facts = rocky(tmp_path)
+    assert {**facts, "installed": sorted(facts["installed"])} == {  # type: ignore[call-overload]
+        "manager": "dnf",
+        "installed": ["nvidia-container-toolkit", "nvidia-driver-cuda"],
+        "busy": None,
+        "broken": False,
+        "streams": {},
+        "excludes": [],
+    }
+
+
+def test_a_package_in_two_versions_is_broken(tmp_path: Path) -> None:
+    """As a transaction that was killed leaves it; kernels and their headers may be there many times."""
+    twice = "nvidia-driver-cuda\t3:580.95.05-1.el9\tx86_64\n"
+    assert doubled(RPMS) == []
+    assert doubled(RPMS + twice) == ["nvidia-driver-cuda"]
+    assert rocky(tmp_path, RPMS + twice)["broken"] is True
+    assert doubled(RPMS + "nvidia-driver-cuda\t3:580.178.04-1.el9\ti686\n") == []
+
+
+@pytest.mark.parametrize(
+    ("switch", "locked"),
+    [(None, False), ("[main]\nenabled = 0\n", False), ("[main]\nenabled = 1\n", True), ("[main]\n", True), ("not a file of options", True)],
+)
+def test_versionlock_locks_only_with_its_plugin(tmp_path: Path, switch: str | None, locked: bool) -> None:
+    plugins = tmp_path / "etc/dnf/plugins"
+    plugins.mkdir(parents=True)
+    (plugins / "versionlock.list").write_text("nvidia-driver-cuda-3:580.178.04-1.el9.*\n")
+    if switch is not None:
+        (plugins / "versionlock.conf").write_text(switch)
+    assert rocky(tmp_path)["installed"]["nvidia-driver-cuda"]["held"] is locked  # type: ignore[index]
+
+
+def test_enabled_streams(tmp_path: Path) -> None:
+    modules = tmp_path / "etc/dnf/modules.d"
+    modules.mkdir(parents=True)
+    (modules / "nvidia-driver.module").write_text("[nvidia-driver]\nname=nvidia-driver\nstream=580-open\nprofiles=\nstate=enabled\n")
+    (modules / "nodejs.module").write_text("[nodejs]\nname=nodejs\nstream=\nprofiles=\nstate=disabled\n")
+    (modules / "php.module").write_text("[other]\nstream=8.2\nstate=enabled\n")
+    (modules / "torn.module").write_text("stream=580")
+    assert rocky(tmp_path)["streams"] == {"nvidia-driver": "580-open"}
+
+
+def test_excludes_of_dnf_conf() -> None:
+    assert parse_excludes("[main]\nexcludepkgs=kernel*, nvidia*\n  docker-ce\nexclude = runc\n") == ["runc", "kernel*", "nvidia*", "docker-ce"]
+    assert parse_excludes("[main]\nbest=True\n[x]\nexclude=a\n") == parse_excludes("rubbish") == []
+
+
+@given(st.text(), st.text(alphabet="[]=main \n#;:%"))
+def test_arbitrary_options(text: str, other: str) -> None:
+    for wrapped in (text, other, f"[main]\nexclude={text}\n"):
+        assert isinstance(option(wrapped, "main", "exclude"), str)
+
+
+def test_dnf_at_work_is_seen_by_its_lock(tmp_path: Path) -> None:
+    lock = tmp_path / "var/lib/dnf/rpmdb_lock.pid"
+    lock.parent.mkdir(parents=True)
+    lock.write_text("812")
+    assert rocky(tmp_path)["busy"] is None  # left by a process that is gone
+    (tmp_path / "proc/812").mkdir(parents=True)
+    (tmp_path / "proc/812/comm").write_text("dnf\n")
+    assert rocky(tmp_path)["busy"] == "dnf (pid 812) holds /var/lib/dnf/rpmdb_lock.pid"
 
 
 def test_unknown_family_has_no_manager(tmp_path: Path) -> None:
-    assert Query(tmp_path, Answers(), ["alpine"], "x", "x86_64").facts() == {"manager": None, "installed": {}, "busy": None, "broken": False}
+    assert Query(tmp_path, Answers(), ["alpine"], "x", "x86_64").facts() == {
+        "manager": None,
+        "installed": {},
+        "busy": None,
+        "broken": False,
+        "streams": {},
+        "excludes": [],
+    }
 
 
 def test_lock_of_another_process_is_seen_and_not_taken(tmp_path: Path) -> None:

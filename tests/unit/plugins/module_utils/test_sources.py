@@ -14,7 +14,7 @@ import pytest
 from ansible_collections.rackready.gpu.plugins.module_utils.sources import look
 from ansible_collections.rackready.gpu.plugins.module_utils.web import Web
 
-from tests.unit.sites import Site, make_certificates, put_image, put_repository, served
+from tests.unit.sites import Site, make_certificates, modules_yaml, primary_xml, put_image, put_repository, put_rpm_repository, served
 
 KEYS = Path(__file__).parents[3] / "fixtures" / "keys"
 FINGERPRINT = "AD0C892BAF2835ECA0241FF33AD60AF0057889CC"
@@ -103,6 +103,46 @@ def test_a_key_that_is_none_or_absent_is_a_problem(site: Site) -> None:
     problems = ask([cuda(site, key_url=f"{site.address}/cuda/page"), cuda(site, key_url=f"{site.address}/cuda/absent")])["problems"]
     assert "is not the key of nvidia-cuda (the file is no OpenPGP data)" in problems[0]
     assert "the key of nvidia-cuda, cannot be read (HTTP status 404)" in problems[1]
+
+
+def rocky(site: Site, **more: Any) -> dict[str, Any]:
+    """A question for an RPM repository whose driver has module streams."""
+    versions = {"580-open": "3:580.178.04-1.el9", "595-open": "3:595.91.07-1.el9"}
+    modules = modules_yaml({stream: {"driver": [found]} for stream, found in versions.items()})
+    put_rpm_repository(site, "/rpm/", primary_xml({"driver": list(versions.values())}), modules=modules)
+    packages = {"driver": "3:580.178.04-1.el9"}
+    question = {"name": "nvidia-cuda", "type": "rpm", "url": f"{site.address}/rpm/", "architecture": "x86_64", "packages": packages}
+    return {**question, "streams": ["nvidia-driver:580-open"], **more}
+
+
+def test_an_rpm_repository_is_asked_for_the_versions_of_a_stream(site: Site) -> None:
+    found = ask([rocky(site, key_url=f"{site.address}/cuda/key.pub", fingerprint=FINGERPRINT)])
+    assert found["problems"] == []
+    (entry,) = found["repositories"]
+    assert (entry["packages"], entry["key"] is None) == ({"driver": ["3:580.178.04-1.el9"]}, False)
+    assert set(entry) == {"name", "url", "packages", "key", "key_sha256"}
+
+
+def test_a_stream_that_is_not_there_is_named_with_those_that_are(site: Site) -> None:
+    (problem,) = ask([rocky(site, streams=["nvidia-driver:580.178.04"])])["problems"]
+    words = "has no package driver and no module stream nvidia-driver:580.178.04 (it has nvidia-driver:580-open, nvidia-driver:595-open): it left the"
+    assert words in problem
+    (problem,) = ask([rocky(site, streams=["other:1"])])["problems"]
+    assert "and no module stream other:1 (it has none of it)" in problem
+
+
+def test_a_version_that_is_in_another_stream_left_the_asked_one(site: Site) -> None:
+    (problem,) = ask([rocky(site, packages={"driver": "3:595.91.07-1.el9"})])["problems"]
+    assert "has no driver 3:595.91.07-1.el9 (its newest is 3:580.178.04-1.el9)" in problem
+
+
+def test_a_version_that_is_written_in_another_way_is_the_same(site: Site) -> None:
+    assert ask([rocky(site, packages={"driver": "3:580_178.04-1.el9"})])["problems"] == []
+
+
+def test_an_rpm_repository_that_does_not_answer_is_one_problem(site: Site) -> None:
+    (problem,) = ask([rocky(site, url=f"{site.address}/nothing/")])["problems"]
+    assert "/nothing/repodata/repomd.xml cannot be read" in problem
 
 
 def test_images_that_are_none_and_images_that_are_gone(site: Site) -> None:

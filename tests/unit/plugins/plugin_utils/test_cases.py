@@ -27,7 +27,7 @@ DISTRIBUTIONS = {
     "ubuntu-24.04": ("ubuntu", "24.04", "noble", "Ubuntu 24.04.3 LTS"),
     "ubuntu-26.04": ("ubuntu", "26.04", "resolute", "Ubuntu 26.04 LTS"),
 }
-LOCKED = ("debian-12", "debian-13", "ubuntu-22.04", "ubuntu-24.04", "ubuntu-26.04")
+LOCKED = ("debian-12", "debian-13", "rhel-9", "rocky-9", "ubuntu-22.04", "ubuntu-24.04", "ubuntu-26.04")
 # What a plan must hold: a path into it, and the value there.
 Wanted = dict[tuple[str | int, ...], Any]
 
@@ -77,7 +77,7 @@ FABRIC = ("areas", "nvidia_fabric", "desired", "install")
 NO_FABRIC: Wanted = {("areas", "nvidia_fabric", "desired"): {"required": False}}
 OPEN: Wanted = {driver("flavour"): "open"}
 NO_NVSWITCH = "there is no NVSwitch on the PCI bus and no GPU of an NVLink 5 board"
-DNF = "is installed with dnf, whose packages the catalog knows, so this version of rackready cannot provision it yet"
+EL_KERNEL = "5.14.0-570.12.1.el9_6.x86_64"
 SEVEN = [{"gpus": "all", "instances": {"1g.10gb": 7}}]
 
 PLANS: dict[str, Case] = {
@@ -96,6 +96,36 @@ PLANS: dict[str, Case] = {
     ),
     "P2": Case({"10de:2331": 4}, "ubuntu-24.04", "longterm", wanted={**OPEN, **NO_FABRIC, ("areas", "nvidia_fabric", "reasons", 0, "rule"): NO_NVSWITCH}),
     "P3": Case({"10de:20b2": 8}, "debian-12", "longterm", nvswitches=6, wanted={FABRIC: ["nvidia-fabricmanager=580.178.04-1"]}),
+    "P4": Case(
+        {"10de:20b2": 4},
+        "rocky-9",
+        "production",
+        host={"kernel": EL_KERNEL},
+        wanted={
+            **NO_FABRIC,
+            **OPEN,
+            ("areas", "nvidia_fabric", "reasons", 0, "rule"): NO_NVSWITCH,
+            driver("install"): [
+                f"kernel-devel-uname-r = {EL_KERNEL}",
+                "dkms",
+                "nvidia-driver-cuda-3:595.91.07-1.el9",
+                "kmod-nvidia-open-dkms-3:595.91.07-1.el9",
+            ],
+            driver("stream", "name"): "nvidia-driver:595-open",
+        },
+    ),
+    "P12": Case(
+        {"10de:26b9": 8},
+        "rhel-9",
+        "production",
+        host={"kernel": EL_KERNEL},
+        wanted={
+            **NO_FABRIC,
+            ("areas", "mig", "desired", "gpus"): [],
+            driver("version"): "595.91.07",
+            ("sources", "repositories", 0, "url"): "https://developer.download.nvidia.com/compute/cuda/repos/rhel9/x86_64/",
+        },
+    ),
     "P5": Case(
         {"10de:2901": 8},
         "ubuntu-24.04",
@@ -203,15 +233,6 @@ PLANS: dict[str, Case] = {
 }
 
 REFUSALS: dict[str, Case] = {
-    # The names are planned as the case wants them; that nothing can install them yet is the one refusal.
-    "P4": Case({"10de:20b2": 4}, "rocky-9", "production", (f"Rocky Linux 9 {DNF}",), wanted={**NO_FABRIC, **OPEN}),
-    "P12": Case(
-        {"10de:26b9": 8},
-        "rhel-9",
-        "production",
-        (f"Red Hat Enterprise Linux 9 {DNF}",),
-        wanted={**NO_FABRIC, ("areas", "mig", "desired", "gpus"): [], driver("install"): ["nvidia-driver-cuda", "kmod-nvidia-open-dkms"]},
-    ),
     "P7": Case(
         {"10de:2901": 8},
         "ubuntu-24.04",

@@ -14,7 +14,7 @@ import pytest
 import yaml
 from ansible_collections.rackready.gpu.plugins.module_utils.mig_geometry import card_from_table, place
 from ansible_collections.rackready.gpu.plugins.plugin_utils import catalog_loader
-from ansible_collections.rackready.gpu.plugins.plugin_utils.planning import flavours_of
+from ansible_collections.rackready.gpu.plugins.plugin_utils.planning import flavours_of, provisioned
 from ansible_collections.rackready.gpu.plugins.plugin_utils.releases import not_listed, runs_on
 from ansible_collections.rackready.gpu.plugins.plugin_utils.versions import at_least
 from jsonschema import Draft202012Validator
@@ -321,11 +321,24 @@ def test_arm64_has_another_name_in_each_repository(distribution: str, cuda: str,
     assert [origin and origin["path"] for origin in origins] == [cuda, toolkit]
 
 
-def test_every_distribution_with_apt_has_its_repositories() -> None:
+def test_every_distribution_that_is_provisioned_has_its_repositories_and_what_the_roles_need() -> None:
+    found = []
     for name, entry in CATALOG.distributions.items():
-        for architecture in entry["architectures"] if entry["package_manager"] == "apt" else ():
-            for repository in ("nvidia-cuda", CATALOG.toolkit["repository"], CATALOG.docker["docker"]["repository"]):
-                assert CATALOG.origin(repository, name, architecture) is not None, (repository, name, architecture)
+        if not provisioned(entry):
+            continue
+        found.append(name)
+        assert {"headers", "initramfs_command", *(["lock_package"] if entry["package_manager"] == "dnf" else ["codename"])} <= set(entry)
+        build = ["epel"] if entry["package_manager"] == "dnf" else []
+        for architecture in entry["architectures"]:
+            for repository in ("nvidia-cuda", CATALOG.toolkit["repository"], CATALOG.docker["docker"]["repository"], *build):
+                origin = CATALOG.origin(repository, name, architecture)
+                assert origin is not None, (repository, name, architecture)
+                assert {"path", "key", "fingerprint"} <= set(origin)
+                assert build == [] or CATALOG.repositories[repository]["rpm_signature"] in ("packages", "metadata")
+    assert found == [
+        *("debian-12", "debian-13", "ubuntu-22.04", "ubuntu-24.04", "ubuntu-26.04"),
+        *("rhel-9", "rocky-9", "almalinux-9", "rhel-10", "rocky-10", "almalinux-10"),
+    ]
 
 
 def test_cells_name_distributions_that_exist() -> None:

@@ -19,7 +19,7 @@ from ansible_collections.rackready.gpu.plugins.plugin_utils import plan_text
 from ansible_collections.rackready.gpu.plugins.plugin_utils.catalog_loader import load
 
 from tests.unit import golden, plans
-from tests.unit.hosts import CONVERGED, Facts, facts_for
+from tests.unit.hosts import CONVERGED, ROCKY, Facts, facts_for
 from tests.unit.plans import Plan, accept, apply_plan, lock_for, plan_for
 
 DIRECTORY = Path(__file__).with_name("golden")
@@ -28,7 +28,9 @@ SCHEMA = json.loads(Path(plan_text.__file__).with_name("schemas").joinpath("plan
 DEBIAN_11: dict[str, Any] = {"distribution": ("debian", "11", "bullseye", "Debian GNU/Linux 11 (bullseye)"), "kernel": "5.10.0-36-amd64"}
 DEBIAN_12: dict[str, Any] = {"distribution": ("debian", "12", "bookworm", "Debian GNU/Linux 12 (bookworm)"), "kernel": "6.1.0-41-amd64"}
 UBUNTU: dict[str, Any] = {"distribution": ("ubuntu", "24.04", "noble", "Ubuntu 24.04.3 LTS"), "kernel": "6.8.0-87-generic"}
-RHEL: dict[str, Any] = {"distribution": ("rhel", "9.6", "", "Red Hat Enterprise Linux 9.6 (Plow)"), "kernel": "5.14.0-570.el9.x86_64"}
+RHEL: dict[str, Any] = {"distribution": ("rhel", "9.6", "", "Red Hat Enterprise Linux 9.6 (Plow)"), "kernel": "5.14.0-570.el9.x86_64", "selinux": "enforcing"}
+ROCKY_8: dict[str, Any] = {"distribution": ("rocky", "8.10", "", "Rocky Linux 8.10 (Green Obsidian)"), "kernel": "4.18.0-553.el8_10.x86_64"}
+ALMA_10: dict[str, Any] = {"distribution": ("almalinux", "10.1", "", "AlmaLinux 10.1 (Heliotrope Lion)"), "kernel": "6.12.0-124.el10_1.x86_64"}
 A100: dict[str, Any] = {"hostname": "a100-01", "pci_id": "10de:20b2", "gpu_name": "NVIDIA A100-SXM4-80GB", "nvswitches": 6}
 B200: dict[str, Any] = {"hostname": "b200-01", "pci_id": "10de:2901", "gpu_name": "NVIDIA B200", "nvswitches": 0}
 TRAINING = {"device": "/dev/nvidia3", "pid": 4711, "command": "python3 train.py", "unit": "session-3.scope", "container": None, "role": "workload"}
@@ -91,7 +93,11 @@ GOLDEN: dict[str, Golden] = {
     "debian-11-h100-refused": Golden(DEBIAN_11),
     "ubuntu-24.04-h100-bare": Golden(UBUNTU, locked_for="ubuntu-24.04"),
     "ubuntu-24.04-b200-bare": Golden({**B200, **UBUNTU}, expected("b200-sxm-180gb"), "ubuntu-24.04"),
-    "rhel-9-h100-refused": Golden(RHEL),
+    "rhel-9-h100-bare": Golden(RHEL, locked_for="rhel-9"),
+    "rocky-9-a100-other-stream": Golden({**A100, **ROCKY, "streams": {"nvidia-driver": "595-open"}}, expected("a100-sxm4-80gb"), "rocky-9"),
+    "rocky-9-h100-converged": Golden(ROCKY, locked_for="rocky-9", accepted=True),
+    "rocky-8-h100-refused": Golden(ROCKY_8),
+    "almalinux-10-b200-bare": Golden({**B200, **ALMA_10}, expected("b200-sxm-180gb"), "almalinux-10"),
 }
 
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.rackready.gpu.plugins.module_utils.packages import parse_dpkg_status
-from ansible_collections.rackready.gpu.plugins.plugin_utils import planner
+from ansible_collections.rackready.gpu.plugins.module_utils.packages import parse_dpkg_status, parse_rpm_list
+from ansible_collections.rackready.gpu.plugins.plugin_utils import planner, versionlock
 from ansible_collections.rackready.gpu.plugins.plugin_utils.catalog_loader import load
 from ansible_collections.rackready.gpu.plugins.plugin_utils.versions import at_least, branch
 from hypothesis import given, settings
@@ -34,6 +34,7 @@ NGC = [f"nvcr.io/nvidia/pytorch:{tag}" for tag in ("23.10-py3", "24.08-py3", "25
 UPSTREAM = [f"docker.io/pytorch/pytorch:{tag}-runtime" for tag in ("2.7.0-cuda12.8-cudnn9", "2.12.0-cuda12.6-cudnn9", "2.13.0-cuda13.0-cudnn9")]
 
 APT = [name for name, entry in CATALOG.distributions.items() if entry["package_manager"] == "apt"]
+DNF = ["rhel-9", "rocky-9", "almalinux-9", "rhel-10", "rocky-10", "almalinux-10"]
 
 
 def hosts(distributions: list[str]) -> st.SearchStrategy[dict[str, Any]]:
@@ -78,6 +79,7 @@ def facts_of(host: dict[str, Any]) -> dict[str, Any]:
         distribution=(identifier, version, "", host["distribution"]),
         architecture=host["architecture"],
         secure_boot=host["secure_boot"],
+        **({"kernel": f"5.14.0-570.el9.{host['architecture']}"} if host["distribution"] in DNF else {}),
     )
     for gpu, pci_id in zip(facts["gpus"], host["gpus"], strict=True):
         gpu["pci_id"] = pci_id
@@ -99,7 +101,7 @@ def broken_rules(host: dict[str, Any], request: dict[str, Any]) -> Iterator[str]
     if host["architecture"] not in known["architectures"]:
         yield "architecture"
         return
-    if known["package_manager"] != "apt":
+    if host["distribution"] not in APT + DNF:
         yield "package manager"
     number = str(request.get("nvidia_driver_branch", release["driver"]["branch"]))
     cell = CATALOG.driver_cell(host["distribution"], host["architecture"], number)
@@ -164,16 +166,28 @@ def check(host: dict[str, Any], request: dict[str, Any]) -> None:
     fabric = plan["areas"]["nvidia_fabric"]["desired"]
     assert driver["branch"] == branch(driver["version"])
     of_driver = [entry for entry in fabric.get("install", []) if entry.startswith(("nvidia-fabricmanager", "nvidia-imex"))]
-    assert all(f"={driver['version']}-" in entry for entry in of_driver)
+    assert all(f"{driver['version']}-1" in entry for entry in of_driver)
     assert fabric["required"] == bool(of_driver)
     after = apply_plan(facts, plan)
     again = plan_for(after, **variables)
     assert again["refusals"] == []
     assert again["converged"], [(name, area["actions"]) for name, area in again["areas"].items() if not area["converged"]]
     # What the roles can install and hold, the host must report, or no run would ever end as planned.
-    status = "".join(f"Package: {name}\nStatus: install ok installed\nVersion: 1\nArchitecture: all\n\n" for name in after["packages"]["installed"])
-    read = parse_dpkg_status(status, facts["kernel"]["release"], host["architecture"])
-    assert sorted(after["packages"]["installed"].keys() - read.keys()) == []
+    assert sorted(after["packages"]["installed"].keys() - reported(after).keys()) == []
+
+
+def reported(facts: dict[str, Any]) -> dict[str, Any]:
+    """Packages as the module would read them from the package manager's own state."""
+    installed, kernel = facts["packages"]["installed"], facts["kernel"]["release"]
+    if facts["packages"]["manager"] == "apt":
+        status = "".join(f"Package: {name}\nStatus: install ok installed\nVersion: 1\nArchitecture: all\n\n" for name in installed)
+        return parse_dpkg_status(status, kernel, facts["architecture"])
+    devel = f"kernel-devel\t{kernel.rpartition('.')[0]}\t{kernel.rpartition('.')[2]}\n"
+    listing = "".join(devel if name.startswith("kernel-devel-") else f"{name}\t{entry['version']}\tnoarch\n" for name, entry in installed.items())
+    found = parse_rpm_list(listing, facts["files"].get(versionlock.FILE, "").splitlines(), [], kernel)
+    libraries = plans.LIBRARY_PACKAGES["dnf"]  # these are locked once the plan was made again
+    assert [name for name, entry in found.items() if entry["held"] != installed[name]["held"] and name not in libraries] == []
+    return found
 
 
 @given(host=hosts(list(CATALOG.distributions)), request=requests)
@@ -188,8 +202,14 @@ def test_any_host_with_apt_is_planned_by_the_rules_or_refused_by_one(host: dict[
     check(host, request)
 
 
+@given(host=hosts(DNF), request=requests)
+@settings(max_examples=100)
+def test_any_host_with_dnf_is_planned_by_the_rules_or_refused_by_one(host: dict[str, Any], request: dict[str, Any]) -> None:
+    check(host, request)
+
+
 @pytest.mark.parametrize("release", CATALOG.releases)
-@pytest.mark.parametrize("distribution", APT)
+@pytest.mark.parametrize("distribution", [*APT, "rocky-9", "rhel-10"])
 def test_every_gpu_is_planned_by_the_rules_or_refused_by_one(distribution: str, release: str) -> None:
     for gpu in CATALOG.gpus.values():
         for architecture in CATALOG.distributions[distribution]["architectures"]:
@@ -208,7 +228,7 @@ def test_every_gpu_can_be_had_somehow() -> None:
     for slug, gpu in CATALOG.gpus.items():
         ways = [
             (distribution, release)
-            for distribution in ("debian-13", "ubuntu-24.04")
+            for distribution in ("debian-13", "ubuntu-24.04", "rocky-9")
             for release in CATALOG.releases
             if not list(
                 broken_rules(

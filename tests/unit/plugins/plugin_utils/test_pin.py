@@ -107,7 +107,9 @@ def test_a_rule_that_nothing_fits_is_a_problem() -> None:
 def test_what_the_catalog_does_not_know_cannot_be_locked(cell: str) -> None:
     (problem,) = needs({}, cell=cell).problems
     assert problem.startswith(f"host-0: {cell} is not supported, so nothing can be locked for it: use one of debian-12/x86_64, debian-13/x86_64, ubuntu")
-    assert "rhel" not in problem
+    assert "rocky-9/aarch64" in problem
+    assert "rhel-8" not in problem
+    assert "sles" not in problem
 
 
 def test_a_branch_that_is_not_packaged_there_cannot_be_locked() -> None:
@@ -116,9 +118,58 @@ def test_a_branch_that_is_not_packaged_there_cannot_be_locked() -> None:
     assert needs({"gpu_stack_release": "2026.11-production"}, cell="ubuntu-26.04/x86_64").problems == []
 
 
-def test_what_is_not_installed_with_apt_cannot_be_locked_yet() -> None:
-    words = "Rocky Linux 9 is installed with dnf, which rackready cannot do yet: nothing is locked for rocky-9/x86_64."
-    assert needs({}, cell="rocky-9/x86_64").problems == [f"host-0: {words}"]
+@pytest.mark.parametrize(
+    ("cell", "words"),
+    [
+        ("sles-15/x86_64", "SUSE Linux Enterprise Server 15 is installed with zypper, which rackready cannot do yet: nothing is locked for sles-15/x86_64."),
+        ("rocky-8/x86_64", "Rocky Linux 8 has dnf for its own Python 3.6 only: nothing is locked for rocky-8/x86_64."),
+    ],
+)
+def test_what_is_not_provisioned_cannot_be_locked(cell: str, words: str) -> None:
+    assert needs({}, cell=cell).problems == [f"host-0: {words}"]
+
+
+ROCKY = "rocky-9/x86_64"
+
+
+def test_of_dnf_s_repositories_the_streams_of_every_flavour_are_asked() -> None:
+    questions = {entry["name"]: entry for entry in needs({}, {"gpu_stack_release": "2026.11-production"}, cell=ROCKY).questions()["repositories"]}
+    assert list(questions) == [f"{name}/{ROCKY}" for name in ("docker-ce", "epel", "nvidia-container-toolkit", "nvidia-cuda")]
+    cuda = questions[f"nvidia-cuda/{ROCKY}"]
+    assert (cuda["type"], cuda["architecture"]) == ("rpm", "x86_64")
+    assert cuda["url"] == "https://developer.download.nvidia.com/compute/cuda/repos/rhel9/x86_64/"
+    assert cuda["key_url"] == "https://developer.download.nvidia.com/compute/cuda/repos/rhel9/x86_64/D42D0685.pub"
+    assert cuda["streams"] == [f"nvidia-driver:{stream}" for stream in ("580-dkms", "580-open", "595-dkms", "595-open")]
+    assert set(cuda["packages"]) == {"nvidia-driver-cuda", "kmod-nvidia-open-dkms"}
+    assert set(cuda["optional"]) == {"kmod-nvidia-latest-dkms", "nvidia-fabricmanager", "nvlsm", "nvidia-imex"}
+    epel = questions[f"epel/{ROCKY}"]
+    assert (epel["packages"], epel["key_url"]) == ({"dkms": None}, "https://dl.fedoraproject.org/pub/epel/RPM-GPG-KEY-EPEL-9")
+    assert needs({}, cell="rhel-10/aarch64").questions()["repositories"][3]["streams"] == []
+
+
+def test_arm64_is_sbsa_in_one_repository_only() -> None:
+    urls = [entry["url"] for entry in needs({}, cell="rocky-9/aarch64").questions()["repositories"]]
+    assert urls == [
+        "https://download.docker.com/linux/rhel/9/aarch64/stable/",
+        "https://dl.fedoraproject.org/pub/epel/9/Everything/aarch64/",
+        "https://nvidia.github.io/libnvidia-container/stable/rpm/aarch64/",
+        "https://developer.download.nvidia.com/compute/cuda/repos/rhel9/sbsa/",
+    ]
+
+
+def test_rpm_versions_are_locked_in_rpm_s_order() -> None:
+    found = needs({}, cell=ROCKY)
+    rpms = ["3:580.178.04-1.el9", "3:580.178.04-1.el9_6", "3:580.200.01~rc1-1.el9"]
+    versions = {
+        **dict.fromkeys(("nvidia-driver-cuda", "kmod-nvidia-open-dkms"), rpms),
+        **{name: ["1.20.0-1"] for name in plans.TOOLKIT_PACKAGES},
+        **{name: ["3:29.2.1-1.el9"] for name in plans.DOCKER_PACKAGES},
+        "dkms": ["3.2.2-1.el9"],
+    }
+    content, problems = pin.lock(found, answers(found, versions), "2026-12-01T04:00:00Z")
+    assert problems == []
+    assert content["repositories"][f"nvidia-cuda/{ROCKY}"]["packages"]["nvidia-driver-cuda"] == ["3:580.200.01~rc1-1.el9"]
+    assert parse({"rackready_lock": content}, CATALOG).lock == content
 
 
 def test_a_repository_that_does_not_serve_the_cell_is_a_problem() -> None:

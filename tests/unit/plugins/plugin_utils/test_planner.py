@@ -183,7 +183,7 @@ def test_a_distribution_whose_engine_is_too_old_gets_docker_s_packages_and_repos
     docker = plan["areas"]["docker"]
     assert plan["refusals"] == []
     assert docker["desired"]["source"] == "docker"
-    assert docker["desired"]["repository"]["path"] == "/etc/apt/sources.list.d/rackready-docker-ce.sources"
+    assert [spec["path"] for spec in docker["desired"]["files"]] == ["/etc/apt/sources.list.d/rackready-docker-ce.sources"]
     assert any("ships Docker 20.10.24, older than 26.1" in reason["rule"] for reason in docker["reasons"])
     assert any(action.startswith("install docker-ce=") for action in docker["actions"])
 
@@ -322,8 +322,8 @@ def test_somebody_elses_source_of_docker_is_refused_when_ours_is_to_be_written()
 
 def test_a_file_that_cannot_be_read_is_never_overwritten() -> None:
     areas = plan_for(facts_for(), docker_source="docker")["areas"]
-    whole = [spec["path"] for name in ("host_tuning", "nvidia_driver", "nvidia_container_toolkit") for spec in areas[name]["desired"]["files"]]
-    for path in [*whole, areas["docker"]["desired"]["repository"]["path"], "/etc/docker/daemon.json"]:
+    whole = [spec["path"] for name in ("host_tuning", "nvidia_driver", "docker", "nvidia_container_toolkit") for spec in areas[name]["desired"]["files"]]
+    for path in [*whole, "/etc/docker/daemon.json"]:
         facts = facts_for(unread_files={path: "it is longer than 64 KiB"})
         sentence = only(plan_for(facts, docker_source="docker")["refusals"])
         assert sentence.startswith(f"{path} is there and cannot be read (it is longer than 64 KiB), so ")
@@ -381,7 +381,7 @@ def test_a_driver_that_no_package_brought_is_refused(left: str) -> None:
     assert "run nvidia-uninstall" in only(plan_for(facts)["refusals"])
 
 
-LIBRARIES = plans.LIBRARY_PACKAGES
+LIBRARIES = plans.LIBRARY_PACKAGES["apt"]
 
 
 def planned_host(**changes: Any) -> dict[str, Any]:
@@ -596,11 +596,11 @@ def test_a_daemon_json_that_holds_is_left_alone_to_the_letter() -> None:
 def test_docker_of_docker_is_locked_and_an_engine_that_serves_is_kept() -> None:
     fresh = plan_for(facts_for(), docker_source="docker")["areas"]["docker"]["desired"]
     assert fresh["install"][0] == "docker-ce=5:29.2.1-1~debian.13~trixie"
-    assert "Suites: trixie\nComponents: stable\n" in fresh["repository"]["content"]
+    assert "Suites: trixie\nComponents: stable\n" in fresh["files"][0]["content"]
     there = facts_for(docker="28.5.1", packages=dict.fromkeys(plans.DOCKER_PACKAGES, "5:28.5.1-1~debian.13~trixie"))
     del there["packages"]["installed"]["docker.io"]
     kept = plan_for(there)["areas"]["docker"]["desired"]
-    assert (kept["source"], kept["repository"], kept["install"]) == ("docker", None, list(plans.DOCKER_PACKAGES))
+    assert (kept["source"], kept["files"], kept["install"]) == ("docker", [], list(plans.DOCKER_PACKAGES))
 
 
 CONTAINER = {"id": "abc123def456", "name": "trainer", "image": "train:1", "devices": []}

@@ -222,7 +222,7 @@ def test_an_unknown_name_that_is_near_nothing() -> None:
         ),
         (
             {"rackready_mirror": {"packages": {"cuda": "https://x"}}},
-            "rackready_mirror.packages.cuda is not a package repository; the repositories are docker-ce, nvidia-container-toolkit, nvidia-cuda.",
+            "rackready_mirror.packages.cuda is not a package repository; the repositories are docker-ce, epel, nvidia-container-toolkit, nvidia-cuda.",
         ),
         (
             {"nvidia_driver_branch": 595, "nvidia_driver_version": "580.178.04"},

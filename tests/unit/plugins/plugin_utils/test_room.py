@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.rackready.gpu.plugins.plugin_utils.catalog_loader import load
+from ansible_collections.rackready.gpu.plugins.plugin_utils.managers import MANAGERS
 from ansible_collections.rackready.gpu.plugins.plugin_utils.planner import AREAS
 
 from tests.unit.hosts import DISKS, facts_for
@@ -27,7 +28,9 @@ def refusals(**disks: dict[str, Any]) -> list[str]:
 
 def test_every_area_and_directory_of_the_catalog_is_one_that_the_facts_and_the_planner_have() -> None:
     assert set(ROOM["room"]) <= set(AREAS)
-    assert {path for table in [ROOM["always"]["mib"], *ROOM["room"].values()] for path in table} <= set(DISKS)
+    paths = {path for table in [ROOM["always"]["mib"], *ROOM["room"].values()] for path in table}
+    assert {*paths - {"archives"}, *ROOM["archives"].values()} <= set(DISKS)
+    assert set(ROOM["archives"]) == set(MANAGERS)
 
 
 def test_what_shares_a_file_system_is_added_up() -> None:

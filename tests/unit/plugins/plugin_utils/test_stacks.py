@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 from ansible_collections.rackready.gpu.plugins.plugin_utils.catalog_loader import load
+from ansible_collections.rackready.gpu.plugins.plugin_utils.planning import provisioned
 from ansible_collections.rackready.gpu.plugins.plugin_utils.releases import not_listed
 
 from tests.unit import plans
 from tests.unit.hosts import facts_for
 from tests.unit.plans import lock_for, plan_for
 
-NAMES = {"debian": "Debian", "ubuntu": "Ubuntu"}
+CATALOG = load()
 RTX_PRO, B200, B300, GB300, GH200, H100, H100_PCIE, V100, T4 = (
     f"10de:{number}" for number in ("2bb5", "2901", "3182", "31c2", "2342", "2330", "2331", "1db5", "1eb8")
 )
@@ -29,7 +30,7 @@ def plan_of(*gpus: str, on: str = "debian-13/x86_64", switches: int = 0, facts: 
     found.update(facts or {})
     for gpu, pci_id in zip(found["gpus"], gpus, strict=True):
         gpu["pci_id"] = pci_id
-    if "rackready_lock" not in variables and identifier in NAMES:
+    if "rackready_lock" not in variables and provisioned(CATALOG.distributions[distribution]):
         variables["rackready_lock"] = lock_for(on, **variables)
     return plan_for(found, **{"gpu_expected": None, **variables})
 
@@ -309,54 +310,74 @@ def test_a_cell_that_the_facts_do_not_give_is_refused_by_name() -> None:
     assert said(plan_of(GH200, on="ubuntu-26.04/aarch64", rackready_lock=lock)["refusals"], "Ubuntu 26.04 LTS on aarch64 is not supported")
 
 
-PINS: dict[str, tuple[dict[str, Any], list[str], dict[str, Any]]] = {
-    "rocky-9/x86_64": ({}, ["nvidia-driver-cuda", "kmod-nvidia-open-dkms"], {"kind": "dnf-stream", "module": "nvidia-driver", "stream": "580-open"}),
+# What is said of a distribution that is not provisioned, and how its driver would be installed and pinned.
+NOT_PROVISIONED: dict[str, tuple[dict[str, Any], str, list[str], dict[str, Any]]] = {
     "rhel-8/aarch64": (
         {"nvidia_driver_flavour": "proprietary"},
+        "Red Hat Enterprise Linux 8 has dnf for its own Python 3.6 only, so Ansible cannot install packages there: use release 9 or 10; what would be",
         ["nvidia-driver-cuda", "kmod-nvidia-latest-dkms"],
         {"kind": "dnf-stream", "module": "nvidia-driver", "stream": "580-dkms"},
     ),
-    "almalinux-10/x86_64": (
+    "rocky-8/x86_64": (
+        {},
+        "Rocky Linux 8 has dnf for its own Python 3.6 only",
+        ["nvidia-driver-cuda", "kmod-nvidia-open-dkms"],
+        {"kind": "dnf-stream", "module": "nvidia-driver", "stream": "580-open"},
+    ),
+    "ol-9/x86_64": (
+        {},
+        "Oracle Linux 9 has kernels of its own",
+        ["nvidia-driver-cuda", "kmod-nvidia-open-dkms"],
+        {"kind": "dnf-stream", "module": "nvidia-driver", "stream": "580-open"},
+    ),
+    "amzn-2023/x86_64": (
+        {},
+        "Amazon Linux 2023 has no EPEL",
+        ["nvidia-driver-cuda", "kmod-nvidia-open-dkms"],
+        {"kind": "dnf-stream", "module": "nvidia-driver", "stream": "580-open"},
+    ),
+    "fedora-44/x86_64": (
         {"gpu_stack_release": "2026.11-production"},
+        "Fedora 44 has dnf 5",
         ["nvidia-driver-cuda", "kmod-nvidia-open-dkms"],
         {"kind": "dnf-versionlock", "patterns": ["*nvidia*595*"]},
     ),
     "sles-15/x86_64": (
         {},
+        "is installed with zypper, whose packages the catalog knows, so this version of rackready cannot provision it yet, as it installs with apt and dnf",
         ["nvidia-open-driver-G06-signed-cuda-kmp-default", "nvidia-compute-utils-G06"],
         {"kind": "zypper-version", "form": "<name>=<version>"},
     ),
 }
 
 
-@pytest.mark.parametrize("on", PINS)
-def test_without_apt_names_and_pins_are_planned_and_the_host_is_refused(on: str) -> None:
-    variables, names, pin = PINS[on]
-    plan = plan_of(*[H100] * 8, on=on, switches=4, **variables)
+@pytest.mark.parametrize("on", NOT_PROVISIONED)
+def test_what_is_not_provisioned_is_refused_and_its_names_and_pins_are_planned(on: str) -> None:
+    variables, words, names, pin = NOT_PROVISIONED[on]
+    plan = plan_of(H100_PCIE, on=on, **variables)
     assert (driver(plan)["install"], driver(plan)["pin"]) == (names, pin)
     assert plan["areas"]["nvidia_driver"]["actual"] == "unknown"
-    (sentence,) = [refusal for refusal in plan["refusals"] if "is installed with" in refusal]
-    manager = "zypper" if on.startswith("sles") else "dnf"
-    assert f"is installed with {manager}, whose packages the catalog knows, so this version of rackready cannot provision it yet" in sentence
-    if manager == "dnf":
+    (sentence,) = [refusal for refusal in plan["refusals"] if "what would be installed is in the plan" in refusal]
+    assert words in sentence
+    if not on.startswith("sles"):
         assert [sentence] == [refusal for refusal in plan["refusals"] if "linux/arm64" not in refusal]
         areas = plan["areas"]
-        assert areas["nvidia_fabric"]["desired"]["install"] == ["nvidia-fabricmanager"]
-        assert areas["docker"]["desired"]["install"][0] == "docker-ce"
-        assert "podman" in areas["docker"]["desired"]["remove"]
+        assert "podman" in areas["docker"]["desired"].get("remove", ["podman"])
         assert areas["nvidia_container_toolkit"]["desired"]["install"][0] == "nvidia-container-toolkit"
         assert areas["host_tuning"]["desired"]["files"]
 
 
 def test_that_docker_serves_the_newest_rhel_is_not_verified() -> None:
-    assert said(plan_of(H100_PCIE, on="rhel-10/x86_64")["warnings"], "That Docker serves Red Hat Enterprise Linux 10 on x86_64 is not verified")
+    warnings = plan_of(H100_PCIE, on="rhel-10/x86_64")["warnings"]
+    assert said(warnings, "That Docker serves Red Hat Enterprise Linux 10 on x86_64 is not verified (source: docker-docs).")
+    assert not said(plan_of(H100_PCIE, on="rhel-9/x86_64")["warnings"], "That Docker serves")
 
 
 def test_where_no_packages_are_known_that_is_refused_too() -> None:
     azure = plan_of(H100_PCIE, on="azurelinux-3/x86_64")["refusals"]
     assert said(azure, "The catalog has no driver packages of branch 580 for Azure Linux 3 on x86_64, so no driver can be planned: use another distribution")
     assert said(azure, "Azure Linux 3 is installed with tdnf")
-    volta = plan_of(V100, on="rhel-10/x86_64", gpu_stack_release="2026.11-legacy")["refusals"]
+    volta = plan_of(V100, on="rhel-10/x86_64", gpu_stack_release="2026.11-legacy", rackready_lock=lock_for("rhel-10/x86_64"))["refusals"]
     assert said(volta, "The catalog has no packages with proprietary kernel modules for Red Hat Enterprise Linux 10 on x86_64")
     fedora = plan_of(*[H100] * 8, on="fedora-44/x86_64", switches=4)["refusals"]
     assert said(fedora, "The catalog has no packages of this board's fabric (fabricmanager)")
