@@ -43,6 +43,18 @@ def test_repositories_and_keys_lie_where_the_catalog_expects_them(key: str, name
     assert served.suite == (None if origin["suites"] == ["/"] else (*origin["suites"], *origin["components"]))
 
 
+@pytest.mark.parametrize("key", DNF)
+@pytest.mark.parametrize(
+    ("name", "base"), [("nvidia-cuda", "cuda"), ("nvidia-container-toolkit", "libnvidia-container"), ("docker-ce", "docker"), ("epel", "epel")]
+)
+def test_dnf_repositories_keys_and_signatures_are_as_the_catalog_expects_them(key: str, name: str, base: str) -> None:
+    origins = CATALOG[name]["origins"]
+    origin = origins.get(f"{PLANNED[key].get('like', key)}/x86_64") or origins["dnf/x86_64"]
+    served = next(repository for named, repository in dnf_repository.repositories(KNOWN[key]).items() if named.startswith(name))
+    assert (served.path, served.key) == (f"{base}/{origin['path']}", f"{base}/{origin['key']}")
+    assert served.packages_signed == (CATALOG[name]["rpm_signature"] == "packages")
+
+
 def test_every_stand_in_package_has_a_repository() -> None:
     served = {name for key in APT for name in repositories(KNOWN[key])}
     assert {package.repository for package in packages.debian_packages("6.12.0-1-amd64")} <= served
