@@ -10,7 +10,7 @@ import tarfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from . import el_host, rootfs
+from . import el_host, image_root, rootfs
 from .distribution import Distribution
 from .engine import Engine
 from .errors import LabError
@@ -44,6 +44,8 @@ def root(distribution: Distribution) -> rootfs.Root:
 
 
 def root_inputs(distribution: Distribution) -> str:
+    if distribution.image is not None:
+        return digest_of(distribution.image, image_root.script(distribution))
     return digest_of(root(distribution).inputs(), distribution.mirror)
 
 
@@ -56,9 +58,12 @@ def make_root(layout: Layout, engine: Engine, distribution: Distribution) -> Non
     """The root's image, and the packages that its hosts may ask for, from the same look at the archive."""
     work = rootfs.fresh(layout.work / f"root-{distribution.key}")
     mirror = rootfs.fresh(work / "mirror")
-    tarball = work / "root.tar"
-    rootfs.build(root(distribution), tarball, rootfs.download(distribution.mirror, mirror))
-    import_image(engine, tarball, root_image(distribution.key), root_inputs(distribution))
+    if distribution.image is not None:
+        image_root.make(engine, distribution, mirror, root_inputs(distribution))
+    else:
+        tarball = work / "root.tar"
+        rootfs.build(root(distribution), tarball, rootfs.download(distribution.mirror, mirror))
+        import_image(engine, tarball, root_image(distribution.key), root_inputs(distribution))
     target = layout.mirror / distribution.key
     rootfs.fresh(target)
     target.rmdir()
