@@ -309,13 +309,12 @@ def _sources(context: Context, planned: Mapping[str, AreaPlan]) -> dict[str, Any
             continue
         images += area.images
         for question in area.repositories:
+            # The driver's area, whose packages may have streams, asks first.
             same = next((entry for entry in repositories if entry["name"] == question["name"]), None)
             if same is None:
                 repositories.append({**question, "packages": dict(question["packages"])})
             else:
                 same["packages"].update(question["packages"])
-                if question.get("streams"):
-                    same["streams"] = question["streams"]
     return {"repositories": [*repositories, *_archive(context, planned)], "images": images}
 
 

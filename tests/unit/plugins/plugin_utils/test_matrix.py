@@ -165,7 +165,7 @@ def check(host: dict[str, Any], request: dict[str, Any]) -> None:
     driver = plan["areas"]["nvidia_driver"]["desired"]
     fabric = plan["areas"]["nvidia_fabric"]["desired"]
     assert driver["branch"] == branch(driver["version"])
-    of_driver = [entry for entry in fabric.get("install", []) if entry.startswith(("nvidia-fabricmanager", "nvidia-imex"))]
+    of_driver = [entry for entry in fabric.get("install", []) if entry.startswith(("nvidia-fabricmanager", "nvidia-fabric-manager", "nvidia-imex"))]
     assert all(f"{driver['version']}-1" in entry for entry in of_driver)
     assert fabric["required"] == bool(of_driver)
     after = apply_plan(facts, plan)
