@@ -45,10 +45,9 @@ def make(engine: Engine, distribution: Distribution, mirror: Path, inputs: str) 
     engine.attempt("rm", "--force", "--volumes", name)
     try:
         engine.run(
-            *["run", f"--name={name}", f"--label={LABEL}=tool", f"--volume={mirror}:/mirror", "--entrypoint=/bin/sh"],
-            *[distribution.image, "-c", script(distribution)],
+            *["run", f"--name={name}", f"--label={LABEL}=tool", f"--volume={mirror}:/mirror", distribution.image, "sh", "-c", script(distribution)],
             timeout=1800,
         )
-        engine.run("commit", f"--change=LABEL {LABEL}={IMAGE} {INPUTS_LABEL}={inputs}", "--change=ENTRYPOINT []", name, root_image(distribution.key))
+        engine.run("commit", f"--change=LABEL {LABEL}={IMAGE} {INPUTS_LABEL}={inputs}", name, root_image(distribution.key))
     finally:
         engine.attempt("rm", "--force", "--volumes", name)
