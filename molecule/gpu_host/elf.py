@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import struct
 
-_MACHINES = {"amd64": 62, "arm64": 183}
+_MACHINES = {"amd64": 62, "x86_64": 62, "arm64": 183, "aarch64": 183}
 _HEADER, _PROGRAM_HEADER, _SYMBOL = 64, 56, 24
 _PT_LOAD, _PT_DYNAMIC = 1, 2
 _DT_HASH, _DT_STRTAB, _DT_SYMTAB, _DT_STRSZ, _DT_SYMENT, _DT_SONAME = 4, 5, 6, 10, 11, 14
@@ -19,7 +19,7 @@ _DT_HASH, _DT_STRTAB, _DT_SYMTAB, _DT_STRSZ, _DT_SYMENT, _DT_SONAME = 4, 5, 6, 1
 def shared_object(soname: str, architecture: str = "amd64") -> bytes:
     """A 64-bit little-endian shared object with that SONAME and no symbols.
 
-    :raises KeyError: the architecture is neither amd64 nor arm64.
+    :raises KeyError: the architecture is neither x86_64 nor aarch64, nor what Debian calls them.
     """
     strings = b"\0" + soname.encode() + b"\0"
     dynamic_at = _HEADER + 2 * _PROGRAM_HEADER

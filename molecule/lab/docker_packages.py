@@ -8,16 +8,14 @@ the older distribution's own, since the newer one's wants a newer C library.
 
 from __future__ import annotations
 
-import re
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from . import debs
 from .distribution import Distribution
-from .errors import LabError
 
 
 @dataclass(frozen=True)
@@ -46,34 +44,26 @@ def build(engine: Path, own: Path, distribution: Distribution, out: Path) -> Non
     """Write Docker's packages for a distribution to OUT.
 
     :param engine: the mirror of the distribution whose engine is taken.
-    :param own: the mirror of the distribution that it is for, which has the runc that runs there.
+    :param own: the mirror that has the runc that runs on the distribution that it is for.
     """
     with tempfile.TemporaryDirectory(prefix="docker-packages-") as scratch:
-        runc = _unpack(_one(own, "runc"), Path(scratch) / "runc")
+        runc = debs.unpack(debs.one(own, "runc"), Path(scratch) / "runc")
         for package in PACKAGES:
             root = Path(scratch) / package.name
             if package.of is None:
                 (root / "DEBIAN").mkdir(parents=True)
                 version = STAND_IN_VERSION
             else:
-                source = _one(engine, package.of)
-                _unpack(source, root)
-                version = upstream(source.name)
+                source = debs.one(engine, package.of)
+                debs.unpack(source, root, with_control=True)
+                version = debs.upstream(source.name)
             if package.name == "containerd.io":
                 (root / "usr/sbin").mkdir(parents=True, exist_ok=True)
                 shutil.copy2(next(runc.glob("usr/*bin/runc")), root / "usr/sbin/runc")
             (root / "DEBIAN/md5sums").unlink(missing_ok=True)
             fields = control(package, version, distribution)
             (root / "DEBIAN/control").write_text("".join(f"{name}: {value}\n" for name, value in fields.items() if value), encoding="utf-8")
-            _run("dpkg-deb", "--root-owner-group", "-Znone", "--build", str(root), str(out))
-
-
-def upstream(file_name: str) -> str:
-    """The upstream version in the name of a Debian package's file: ``docker.io_26.1.5+dfsg1-9_amd64.deb`` -> ``26.1.5``."""
-    found = re.match(r"[^_]+_(?:\d+%3a)?([0-9]+(?:\.[0-9]+)*)", file_name)
-    if found is None:
-        raise LabError(f"{file_name} is not named as Debian's packages are")
-    return found[1]
+            debs.run("dpkg-deb", "--root-owner-group", "-Znone", "--build", str(root), str(out))
 
 
 def control(package: Repackaged, version: str, distribution: Distribution) -> Mapping[str, str]:
@@ -92,21 +82,3 @@ def control(package: Repackaged, version: str, distribution: Distribution) -> Ma
         "Replaces": package.conflicts,
         "Description": f"stand-in of the rackready lab for Docker's {package.name}\n It has {what} inside.",
     }
-
-
-def _one(folder: Path, name: str) -> Path:
-    found = sorted(folder.glob(f"{name}_*.deb"))
-    if len(found) != 1:
-        raise LabError(f"{folder} has {len(found)} packages {name} instead of one; run ./dev lab down, then ./dev lab up")
-    return found[0]
-
-
-def _unpack(package: Path, to: Path) -> Path:
-    _run("dpkg-deb", "--raw-extract", str(package), str(to))
-    return to
-
-
-def _run(*command: str) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise LabError(f"{' '.join(command[:3])} failed with status {done.returncode}: {done.stderr.strip()}")

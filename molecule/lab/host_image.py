@@ -4,12 +4,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import tarfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from . import rootfs
+from . import el_host, image_root, rootfs
 from .distribution import Distribution
 from .engine import Engine
 from .errors import LabError
@@ -21,16 +22,17 @@ from .steps import digest_of
 # What /etc/os-release leads to: a file in place of that link would be in the way of the next one.
 OS_RELEASE = "usr/lib/os-release"
 ARCHIVE_KEY = "usr/share/keyrings/site-mirror.asc"
+AUTHORITY = "usr/local/share/ca-certificates/site.crt"  # where Debian's tools look for it
 
-# systemd asks for nothing else of a container's image; the units masked would act on the machine's kernel or lock apt at some moment.
+# systemd asks for nothing else of a container's image; the units masked would act on the machine's kernel or lock the package manager at some moment.
 PREPARE = """
 set -eu
+rm -f /etc/apt/sources.list /etc/apt/sources.list.d/* /etc/yum.repos.d/* /etc/ssh/ssh_host_*
 tar -x -C / --no-same-owner
-rm -f /etc/apt/sources.list /etc/ssh/ssh_host_*
 : >/etc/machine-id
-update-ca-certificates >/dev/null
-systemctl --quiet mask apt-daily.timer apt-daily-upgrade.timer systemd-modules-load.service sys-kernel-debug.mount sys-kernel-tracing.mount \\
-  dev-hugepages.mount getty.target systemd-tmpfiles-setup-dev-early.service
+if command -v update-ca-trust >/dev/null; then update-ca-trust; else update-ca-certificates >/dev/null; fi
+systemctl --quiet mask apt-daily.timer apt-daily-upgrade.timer dnf-makecache.timer systemd-modules-load.service sys-kernel-debug.mount \\
+  sys-kernel-tracing.mount dev-hugepages.mount getty.target systemd-tmpfiles-setup-dev-early.service
 if [ -x /opt/gpu-host-sim/install ]; then /opt/gpu-host-sim/install; fi
 """
 
@@ -42,21 +44,26 @@ def root(distribution: Distribution) -> rootfs.Root:
 
 
 def root_inputs(distribution: Distribution) -> str:
+    if distribution.image is not None:
+        return digest_of(distribution.image, image_root.script(distribution))
     return digest_of(root(distribution).inputs(), distribution.mirror)
 
 
 def root_present(layout: Layout, engine: Engine, distribution: Distribution) -> bool:
-    mirrored = any((layout.mirror / distribution.key).glob("*.deb"))
-    return mirrored and engine.label("image", root_image(distribution.key), INPUTS_LABEL) == root_inputs(distribution)
+    mirror = layout.mirror / distribution.key
+    return mirror.is_dir() and any(mirror.iterdir()) and engine.label("image", root_image(distribution.key), INPUTS_LABEL) == root_inputs(distribution)
 
 
 def make_root(layout: Layout, engine: Engine, distribution: Distribution) -> None:
     """The root's image, and the packages that its hosts may ask for, from the same look at the archive."""
     work = rootfs.fresh(layout.work / f"root-{distribution.key}")
     mirror = rootfs.fresh(work / "mirror")
-    tarball = work / "root.tar"
-    rootfs.build(root(distribution), tarball, rootfs.download(distribution.mirror, mirror))
-    import_image(engine, tarball, root_image(distribution.key), root_inputs(distribution))
+    if distribution.image is not None:
+        image_root.make(engine, distribution, mirror, root_inputs(distribution))
+    else:
+        tarball = work / "root.tar"
+        rootfs.build(root(distribution), tarball, rootfs.download(distribution.mirror, mirror))
+        import_image(engine, tarball, root_image(distribution.key), root_inputs(distribution))
     target = layout.mirror / distribution.key
     rootfs.fresh(target)
     target.rmdir()
@@ -81,12 +88,17 @@ DOCKER_DROP_IN = "[Service]\nEnvironment=DOCKER_ALLOW_IPV6_ON_IPV4_INTERFACE=1\n
 
 def overlay(layout: Layout, distribution: Distribution) -> bytes:
     """A tar of what is laid over the root."""
+    authority, key = (layout.tls / "ca.crt").read_bytes(), (layout.signing / "public.asc").read_bytes()
     files: dict[str, tuple[int, bytes]] = {
-        "usr/local/share/ca-certificates/site.crt": (0o644, (layout.tls / "ca.crt").read_bytes()),
-        ARCHIVE_KEY: (0o644, (layout.signing / "public.asc").read_bytes()),
-        f"etc/apt/sources.list.d/{distribution.vendor.lower()}.sources": (0o644, apt_sources(distribution).encode()),
+        AUTHORITY: (0o644, authority),
         "etc/systemd/system/docker.service.d/10-container.conf": (0o644, DOCKER_DROP_IN.encode()),
     }
+    if distribution.package_manager == "dnf":
+        files[el_host.AUTHORITY] = (0o644, authority)
+        files.update(el_host.files(distribution, key, os_release(distribution.os_release)))
+    else:
+        files[ARCHIVE_KEY] = (0o644, key)
+        files[f"etc/apt/sources.list.d/{distribution.vendor.lower()}.sources"] = (0o644, apt_sources(distribution).encode())
     if distribution.os_release:
         files[OS_RELEASE] = (0o644, os_release(distribution.os_release))
     for path in sorted(layout.gpu_host.rglob("*")) if layout.gpu_host.is_dir() else []:
@@ -111,17 +123,13 @@ def tar_of(files: dict[str, tuple[int, bytes]]) -> bytes:
     return out.getvalue()
 
 
+def prepare(distribution: Distribution) -> str:
+    stand_in_with_dnf = distribution.package_manager == "dnf" and distribution.os_release
+    return PREPARE + (el_host.PREPARE_STAND_IN if stand_in_with_dnf else "")
+
+
 def inputs(layout: Layout, distribution: Distribution, root_id: str) -> str:
-    parts: list[object] = [
-        root_id,
-        distribution.os_release,
-        apt_sources(distribution),
-        PREPARE,
-        DOCKER_DROP_IN,
-        layout.tls / "ca.crt",
-        layout.signing / "public.asc",
-    ]
-    return digest_of(*parts, *([layout.gpu_host] if layout.gpu_host.is_dir() else []), Path(__file__))
+    return digest_of(root_id, prepare(distribution), hashlib.sha256(overlay(layout, distribution)).hexdigest(), Path(__file__))
 
 
 def present(engine: Engine, distribution: Distribution, wanted: str) -> bool:
@@ -133,7 +141,17 @@ def make(layout: Layout, engine: Engine, distribution: Distribution, wanted: str
     engine.attempt("rm", "--force", "--volumes", name)
     try:
         engine.run(
-            *["run", "--interactive", "--network=none", f"--name={name}", f"--label={LABEL}=tool", root_image(distribution.root), "sh", "-c", PREPARE],
+            *[
+                "run",
+                "--interactive",
+                "--network=none",
+                f"--name={name}",
+                f"--label={LABEL}=tool",
+                root_image(distribution.root),
+                "sh",
+                "-c",
+                prepare(distribution),
+            ],
             stdin=overlay(layout, distribution),
         )
         engine.run(

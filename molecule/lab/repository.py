@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Copyright: (c) 2026, rackready contributors
-"""Signed apt repositories: the stand-ins of NVIDIA's packages, and a mirror of what hosts ask their distribution for."""
+"""Signed package repositories: the stand-ins of NVIDIA's packages, and a mirror of what hosts ask their distribution for. Those of apt in detail."""
 
 from __future__ import annotations
 
-import importlib
 import os
 import shutil
-import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import docker_packages
+from gpu_host import packages as stand_ins
+
+from . import dnf_repository, docker_packages
 from .distribution import Distribution
 from .engine import Engine
 from .errors import LabError
@@ -42,18 +42,21 @@ class Repository:
 
 
 def repositories(distribution: Distribution) -> dict[str, Repository]:
-    """By the name that the simulated GPU host gives them: what the vendors and the distribution would serve to a host of this distribution."""
+    """By the name that the simulated GPU host gives them: what the vendors and the distribution would serve to a host of this distribution, with apt."""
+    codename = distribution.codename
+    if codename is None:
+        raise LabError(f"{distribution.key} has no codename, and its package manager is apt; its entry in distributions.yml needs one")
     cuda = f"cuda/{distribution.cuda_repository}/x86_64"
     found = {
         {"Debian": "nvidia-cuda", "Ubuntu": "nvidia-cuda-ubuntu"}[distribution.vendor]: Repository(cuda, "NVIDIA", None, (f"{cuda}/{distribution.cuda_key}",)),
         "nvidia-container-toolkit": Repository(
             "libnvidia-container/stable/deb/amd64", "https://nvidia.github.io/libnvidia-container", None, ("libnvidia-container/gpgkey",)
         ),
-        "archive": Repository(distribution.archive_path, distribution.vendor, (distribution.codename, "main"), (f"{distribution.archive_path}/key.asc",)),
+        "archive": Repository(distribution.archive_path, distribution.vendor, (codename, "main"), (f"{distribution.archive_path}/key.asc",)),
     }
     if distribution.docker_from is not None:
         path = f"docker/{distribution.vendor.lower()}"
-        found["docker-ce"] = Repository(path, "Docker", (distribution.codename, "stable"), (f"{path}/gpg",))
+        found["docker-ce"] = Repository(path, "Docker", (codename, "stable"), (f"{path}/gpg",))
     return found
 
 
@@ -69,25 +72,15 @@ def make_signing_key(layout: Layout, engine: Engine) -> None:
     new.rename(layout.signing)
 
 
-def stand_ins(layout: Layout) -> Callable[[Path, str], Sequence[Path]]:
-    """``build_packages`` of the simulated GPU host: (folder, kernel release) -> packages, each in a folder named after its repository."""
-    sys.path.insert(0, str(layout.gpu_host.parent))
-    try:
-        module = importlib.import_module("gpu_host.packages")
-    except ModuleNotFoundError as error:
-        raise LabError(f"{layout.gpu_host} does not hold the simulated GPU host's packages ({error}); is the checkout complete?") from error
-    finally:
-        sys.path.pop(0)
-    build: Callable[[Path, str], Sequence[Path]] = module.build_packages
-    return build
-
-
 def make(layout: Layout, engine: Engine, distributions: Iterable[Distribution]) -> None:
     """Build, index and sign all repositories aside, then put them in place of the served ones."""
-    packages = stand_ins(layout)(fresh(layout.work / "packages"), os.uname().release)
+    packages = stand_ins.build_packages(fresh(layout.work / "packages"), stand_ins.debian_packages(os.uname().release))
     new = fresh(layout.work / "repo")
     public = (layout.signing / "public.asc").read_text()
     for distribution in distributions:
+        if distribution.package_manager == "dnf":
+            dnf_repository.make(layout, engine, distribution, new)
+            continue
         wanted = repositories(distribution)
         for name, repository in wanted.items():
             folder = new / repository.path
@@ -100,7 +93,7 @@ def make(layout: Layout, engine: Engine, distributions: Iterable[Distribution]) 
                 for package in (layout.mirror / distribution.root).glob("*.deb"):
                     shutil.copy(package, pool)
             elif name == "docker-ce" and distribution.docker_from is not None:
-                docker_packages.build(layout.mirror / distribution.docker_from, layout.mirror / distribution.root, distribution, pool)
+                docker_packages.build(layout.mirror / distribution.docker_from, layout.mirror / distribution.runc_from, distribution, pool)
             index = ["flat", repository.origin] if repository.suite is None else ["suite", repository.origin, *repository.suite]
             engine.tool(SERVICES_IMAGE, ["/lab/index_repository.sh", *index], {folder: "/repo", layout.signing: "/signing", layout.code: "/lab"})
             for key in repository.keys:

@@ -14,8 +14,11 @@ from .names import CHECKOUT_LABEL, IMAGE, INPUTS_LABEL, LABEL, NETWORK, REGISTRY
 from .paths import Layout
 from .steps import digest_of
 
-# apt-utils, gnupg and openssl index, sign and certify in this image, so that the machine itself needs none of them.
-ROOT = rootfs.Root(suite="trixie", packages=("apt-utils", "ca-certificates", "curl", "docker-registry", "gnupg", "nginx-light", "openssl"))
+# apt-utils, createrepo-c, gnupg, openssl and rpm build, index, sign and certify in this image, so that the machine itself needs none of them.
+ROOT = rootfs.Root(
+    suite="trixie",
+    packages=("apt-utils", "ca-certificates", "createrepo-c", "curl", "docker-registry", "gnupg", "nginx-light", "openssl", "rpm"),
+)
 UP_WITHIN = 60  # seconds; measured: 1, 11 on an emulated machine
 
 

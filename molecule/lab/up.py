@@ -4,10 +4,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import shutil
 from collections.abc import Callable
-from pathlib import Path
 
 from . import distribution as distributions
 from . import fleet, host_image, hosts, network, repository, requirements, services, ssh, tls, torch_image
@@ -17,6 +17,8 @@ from .names import CHECKOUT_LABEL, SERVICES_IMAGE, TORCH_REPOSITORY, TORCH_TAG, 
 from .names import host_image as host_image_name
 from .paths import Layout
 from .steps import Steps, digest_of
+
+REPOSITORY_CODE = ("repository.py", "dnf_repository.py", "debs.py", "docker_packages.py", "rpm_packages.py", "index_repository.sh", "index_rpms.sh")
 
 
 def image_id(engine: Engine, name: str) -> str:
@@ -113,11 +115,11 @@ def up_image(layout: Layout, engine: Engine, steps: Steps, one: distributions.Di
 
 
 def repository_inputs(layout: Layout, used: list[distributions.Distribution]) -> str:
-    code = [layout.code / name for name in ("repository.py", "docker_packages.py", "index_repository.sh")]
-    parts: list[Path | str] = [layout.gpu_host, *code, layout.signing / "public.asc"]
+    code = [layout.code / name for name in REPOSITORY_CODE]
+    parts: list[object] = [layout.gpu_host, *code, layout.signing / "public.asc"]
     for one in used:
         mirrored = [path.name for key in sorted(one.needs) for path in sorted((layout.mirror / key).iterdir())]
-        parts += [one.key, one.vendor, one.version, one.codename, one.cuda_repository, one.cuda_key, *mirrored]
+        parts += [dataclasses.asdict(one), *mirrored]
     return digest_of(os.uname().release, *parts)
 
 

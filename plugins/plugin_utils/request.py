@@ -195,11 +195,11 @@ def _secrets(mirror: Any) -> list[str]:
     if not isinstance(mirror, Mapping):
         return []
     remedies = {
-        "packages": "put the login into /etc/apt/auth.conf.d on the hosts and leave the address without it",
+        "packages": "put the login into /etc/apt/auth.conf.d on the hosts (dnf needs a mirror that asks for none) and leave the address without it",
         "images": "run docker login on the hosts and leave the address without it",
     }
     return [
-        f"rackready_mirror.{kind}.{name} has a user name or password in it, which would be readable in /etc/apt and in the records: {remedy}."
+        f"rackready_mirror.{kind}.{name} has a user name or password in it, which would be readable on the hosts and in the records: {remedy}."
         for kind, remedy in remedies.items()
         if isinstance(mirror.get(kind), Mapping)
         for name, address in mirror[kind].items()
@@ -324,7 +324,7 @@ def _wrong_lock(asked: Mapping[str, Any]) -> Iterator[str]:
     if error is not None:
         where, what = ".".join(str(step) for step in error.absolute_path) or where, error.message[-_LOCK_WORDS:]
     else:
-        # apt would find a key that was cut only after the first changes.
+        # The package manager would find a key that was cut only after the first changes.
         for name, repository in lock["repositories"].items():
             if hashlib.sha256(repository["key"].encode("utf-8")).hexdigest() != repository["key_sha256"]:
                 where, what = f"repositories.{name}.key", "it is not the key whose SHA-256 is written beside it"

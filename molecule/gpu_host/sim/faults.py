@@ -359,7 +359,10 @@ for _name in COMPUTING_FAULTS:
 
 
 def _command(command: list[str]) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        raise FaultError(f"this host has no {command[0]}, which the fault is made with") from None
     if done.returncode:
         raise FaultError(f"`{' '.join(command)}` failed with exit status {done.returncode}: {done.stderr.strip()}")
     return done.stdout

@@ -3,7 +3,7 @@
 """The simulated kernel: boot, loading and unloading modules.
 
 A kernel module is a JSON file ``{"name", "version", "flavour"}`` that the stand-in driver package puts where dkms puts the
-real ones, ``/lib/modules/<release>/updates/dkms/nvidia.ko``.
+real ones: ``/lib/modules/<release>/updates/dkms/nvidia.ko``, on EL ``/lib/modules/<release>/extra/nvidia.ko``.
 """
 
 from __future__ import annotations
@@ -47,11 +47,16 @@ class Kernel:
         self.release = release or os.uname().release
         self.store = Store(root)
 
+    @property
+    def module_folder(self) -> str:
+        """Where dkms puts modules, below the kernel's folder."""
+        return "extra" if (self.root / "etc/redhat-release").is_file() else "updates/dkms"
+
     # Modules on disk
 
     def module_file(self, name: str, release: str | None = None) -> Path | None:
         """Where a module is built for a kernel, or None."""
-        directory = self.root / "lib/modules" / (release or self.release) / "updates/dkms"
+        directory = self.root / "lib/modules" / (release or self.release) / self.module_folder
         for path in sorted(directory.glob("*.ko")):
             if underscored(path.stem) == underscored(name):
                 return path
@@ -209,7 +214,7 @@ class Kernel:
         release = release or self.release
         if not (self.root / "lib/modules" / release / "build").exists():
             return f"Module build for kernel {release} was skipped since the kernel headers for this kernel do not seem to be installed."
-        directory = self.root / "lib/modules" / release / "updates/dkms"
+        directory = self.root / "lib/modules" / release / self.module_folder
         directory.mkdir(parents=True, exist_ok=True)
         for name in tree.MODULE_DEPENDENCIES:
             info = {"stand_in": "not a kernel module: written by the rackready lab", "name": name, "version": version, "flavour": flavour}
@@ -219,11 +224,12 @@ class Kernel:
 
     def dkms_remove(self, version: str, flavour: str) -> None:
         """Remove the modules of that driver, for every kernel."""
-        for path in sorted((self.root / "lib/modules").glob("*/updates/dkms/nvidia*.ko")):
+        kernels = self.root / "lib/modules"
+        for path in sorted(kernels.glob(f"*/{self.module_folder}/nvidia*.ko")):
             info = self.module_info(path)
             if (info["version"], info["flavour"]) == (version, flavour):
                 path.unlink()
-                self.depmod(path.parts[-4])
+                self.depmod(path.relative_to(kernels).parts[0])
 
     def depmod(self, release: str | None = None) -> None:
         """Write modules.dep and modules.dep.bin of a kernel; other tools watch them."""
@@ -231,8 +237,9 @@ class Kernel:
         if not directory.is_dir():
             return
         lines = []
-        for path in sorted((directory / "updates/dkms").glob("*.ko")):
-            needed = [f"updates/dkms/{name.replace('_', '-')}.ko" for name in tree.MODULE_DEPENDENCIES.get(underscored(path.stem), ())]
-            lines.append(f"updates/dkms/{path.name}: {' '.join(needed)}".rstrip() + "\n")
+        folder = self.module_folder
+        for path in sorted((directory / folder).glob("*.ko")):
+            needed = [f"{folder}/{name.replace('_', '-')}.ko" for name in tree.MODULE_DEPENDENCIES.get(underscored(path.stem), ())]
+            lines.append(f"{folder}/{path.name}: {' '.join(needed)}".rstrip() + "\n")
         for name in ("modules.dep", "modules.dep.bin"):
             (directory / name).write_text("".join(lines), encoding="utf-8")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Copyright: (c) 2026, rackready contributors
-"""Stand-ins of modprobe, rmmod, insmod, depmod, modinfo and update-initramfs: the real ones' messages and exit statuses.
+"""Stand-ins of modprobe, rmmod, insmod, depmod, modinfo, update-initramfs and dracut: the real ones' messages and exit statuses.
 
 They act on the simulated /sys/module only; a module of the outer machine counts as built in.
 """
@@ -126,20 +126,34 @@ def modinfo(arguments: list[str]) -> int:
     return status
 
 
-def update_initramfs(arguments: list[str]) -> int:
-    """``update-initramfs -u|-c [-k RELEASE|all]``: writes a text file that holds the hash of modprobe.d at this time."""
-    kernel = Kernel()
+def _write_initramfs(name: str, root: Path = Path("/")) -> Path:
+    """A text file that holds the hash of modprobe.d at this time."""
     digest = hashlib.sha256()
-    for path in sorted(Path("/etc/modprobe.d").glob("*.conf")):
+    for path in sorted((root / "etc/modprobe.d").glob("*.conf")):
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
-    image = Path("/boot") / f"initrd.img-{kernel.release}"
+    image = root / "boot" / name
     image.parent.mkdir(exist_ok=True)
     image.write_text(f"stand-in of an initramfs by the rackready lab\nmodprobe.d sha256 {digest.hexdigest()}\n", encoding="utf-8")
-    print(f"update-initramfs: Generating {image}")
+    return image
+
+
+def update_initramfs(arguments: list[str]) -> int:
+    """``update-initramfs -u|-c [-k RELEASE|all]``."""
+    print(f"update-initramfs: Generating {_write_initramfs(f'initrd.img-{Kernel().release}')}")
     return 0
 
 
-TOOLS = {"modprobe": modprobe, "rmmod": rmmod, "insmod": insmod, "depmod": depmod, "modinfo": modinfo, "update-initramfs": update_initramfs}
+def dracut(arguments: list[str]) -> int:
+    """``dracut [--force] [--regenerate-all]``: without --force it leaves an image that is there alone, and fails."""
+    name = f"initramfs-{Kernel().release}.img"
+    if (Path("/boot") / name).exists() and not {"-f", "--force", "--regenerate-all"} & set(arguments):
+        print(f"dracut: Will not override existing initramfs (/boot/{name}) without --force", file=sys.stderr)
+        return 1
+    _write_initramfs(name)
+    return 0
+
+
+TOOLS = {"modprobe": modprobe, "rmmod": rmmod, "insmod": insmod, "depmod": depmod, "modinfo": modinfo, "update-initramfs": update_initramfs, "dracut": dracut}
 
 
 def main(name: str, arguments: list[str]) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 
 import pytest
@@ -11,7 +12,7 @@ from testinfra import get_host
 from testinfra.host import Host
 
 # Host -> its GPUs.
-FIT = {"h100-01": 8, "a100-01": 8, "h200-01": 1}
+FIT = {"h100-01": 8, "a100-01": 8, "h200-01": 1, "rocky-01": 1}
 # Host -> outcome and words of the reason.
 UNFIT = {
     "cpu-01": ("refused", "There is no NVIDIA GPU on the PCI bus"),
@@ -108,6 +109,50 @@ class TestH200OnUbuntu:
 
     def test_there_is_no_fabric_and_the_record_says_that_this_was_known_beforehand(self, first: Played) -> None:
         assert [check["status"] for check in first.record("h200-01")["checks"] if check["name"] == "fabric"] == ["not_applicable"]
+
+
+class TestH200OnRocky:
+    """The same card on a distribution of EL's family: dnf, rpms, a module stream, and services that no package starts."""
+
+    @pytest.fixture(scope="class")
+    def rocky(self, first: Played) -> Host:
+        assert first.record("rocky-01")["outcome"] == "simulated"
+        return get_host("ssh://rocky-01", ssh_config=str(ROOT / ".lab/ssh/config"))
+
+    def test_exactly_what_was_planned_is_in_the_database_of_rpms(self, first: Played, rocky: Host) -> None:
+        areas = first.record("rocky-01")["plan"]["areas"]
+        packages = set(rocky.check_output("rpm -qa --queryformat '%{NAME}-%|EPOCH?{%{EPOCH}:}|%{VERSION}-%{RELEASE}\n'").split())
+        assert {"nvidia-driver-cuda-3:580.178.04-1.el9", "kmod-nvidia-open-dkms-3:580.178.04-1.el9"} <= set(areas["nvidia_driver"]["desired"]["install"])
+        for area in ("nvidia_driver", "docker", "nvidia_container_toolkit"):
+            assert {each for each in areas[area]["desired"]["install"] if re.search(r"-[0-9:.]+-", each) and " = " not in each} <= packages
+        assert {"nvidia-container-toolkit-1.20.0-1", "libnvidia-container1-1.20.0-1", "nvidia-persistenced-3:580.178.04-1.el9"} <= packages
+        assert rocky.run("rpm --verify nvidia-driver-cuda kmod-nvidia-open-dkms docker-ce nvidia-container-toolkit-base").rc == 0
+
+    def test_the_stream_of_the_branch_and_flavour_is_enabled(self, rocky: Host) -> None:
+        assert {"stream=580-open", "state=enabled"} <= set(rocky.file("/etc/dnf/modules.d/nvidia-driver.module").content_string.split())
+
+    @pytest.mark.parametrize(
+        ("name", "packages", "metadata"), [("nvidia-cuda", "1", "0"), ("docker-ce", "1", "0"), ("epel", "1", "0"), ("nvidia-container-toolkit", "0", "1")]
+    )
+    def test_what_the_vendor_signs_is_what_is_checked(self, rocky: Host, name: str, packages: str, metadata: str) -> None:
+        lines = rocky.file(f"/etc/yum.repos.d/rackready-{name}.repo").content_string.split()
+        assert {f"gpgcheck={packages}", f"repo_gpgcheck={metadata}"} <= set(lines)
+
+    def test_an_upgrade_of_the_whole_host_leaves_the_driver_alone(self, rocky: Host) -> None:
+        """Also where modules do not hide the newer branch from dnf; without the locks it would come."""
+        upgrade = "dnf --assumeno --setopt=rackready-nvidia-cuda.module_hotfixes=1 upgrade"
+        assert "Nothing to do" in rocky.run(upgrade).stdout
+        assert "595.91.07" in rocky.run(f"{upgrade} --disableplugin=versionlock").stdout
+
+    def test_services_run_that_the_packages_left_alone(self, rocky: Host) -> None:
+        for unit in ("nvidia-persistenced.service", "docker.service", "nvidia-cdi-refresh.path"):
+            assert rocky.service(unit).is_enabled, unit
+            assert rocky.service(unit).is_running, unit
+
+    def test_it_is_known_by_what_it_says_and_not_by_its_root(self, first: Played, rocky: Host) -> None:
+        assert first.record("rocky-01")["plan"]["areas"]["docker"]["desired"]["manager"] == "dnf"
+        assert 'ID="rocky"' in rocky.file("/etc/os-release").content_string
+        assert not rocky.exists("apt-get")
 
 
 def test_a_second_run_over_the_good_hosts_changes_nothing_and_ends_well(first: Played) -> None:

@@ -287,12 +287,18 @@ def _other_packages(context: Context, version: str, there: Mapping[str, str]) ->
 
 def _mixed(context: Context, base: str, version: str, strays: list[str]) -> str:
     found = ", ".join(f"{name} {context.installed(name)}" for name in strays)
-    exact = context.packaging.revisions(strays, version)
     return refusal(
         f"{found} {'is' if len(strays) == 1 else 'are'} installed beside {base} {context.installed(base)}",
         "libraries and kernel module would not match",
-        f"run {context.packaging.move} {exact}, or remove {' '.join(strays)}, then run again",
+        f"run {_move(context, strays, version)}, or remove {' '.join(strays)}, then run again",
     )
+
+
+def _move(context: Context, names: list[str], version: str) -> str:
+    """Commands that bring packages to a version, older or newer; dnf finds none that is not in the enabled stream."""
+    stream = _stream(context)[0].get("stream", {"enable": False})
+    switch = f"dnf module reset {stream['module']}, dnf module enable {stream['name']} and " if stream["enable"] else ""
+    return f"{switch}{context.packaging.move} {context.packaging.revisions(names, version)}"
 
 
 def _broken_library(context: Context, area: AreaPlan, version: str) -> list[str]:
@@ -335,12 +341,11 @@ def _upgraded_under_module(context: Context, version: str, there: Mapping[str, s
     names = [name for name, found in there.items() if found == library]
     if module != version or library is None or context.driver_packages[0] not in names or at_least(version, library):
         return []
-    back = context.packaging.revisions(names, version)
     return [
         refusal(
             f"The driver's packages were upgraded to {library} and the loaded nvidia kernel module is {module}",
             "no program can use a GPU",
-            f"run {context.packaging.move} {back} to go back, or plan {library} and reboot the host; then run again",
+            f"run {_move(context, names, version)} to go back, or plan {library} and reboot the host; then run again",
         )
     ]
 

@@ -109,6 +109,19 @@ def test_modules_dep_names_the_driver_as_the_refresh_unit_looks_for_it(kernel: K
     assert "updates/dkms/nvidia-uvm.ko: updates/dkms/nvidia.ko\n" in text
 
 
+def test_on_el_modules_lie_where_its_dkms_puts_them(kernel: Kernel) -> None:
+    (kernel.root / "etc").mkdir()
+    (kernel.root / "etc/redhat-release").write_text("Rocky Linux release 9.6 (stand-in)\n")
+    kernel.dkms_build("580.178.04", "open")
+    modules = kernel.root / "lib/modules" / kernel.release
+    assert (modules / "extra/nvidia.ko").is_file()
+    assert "extra/nvidia-uvm.ko: extra/nvidia.ko\n" in (modules / "modules.dep").read_text()
+    assert kernel.load("nvidia_uvm") == ["nvidia", "nvidia_uvm"]
+    kernel.dkms_remove("580.178.04", "open")
+    assert kernel.module_file("nvidia") is None
+    assert "nvidia" not in (modules / "modules.dep").read_text()
+
+
 @pytest.mark.parametrize(
     ("line", "kept_out"), [("blacklist nouveau", True), ("install nouveau /bin/false", True), ("# blacklist nouveau", False), ("blacklist nouveaux", False)]
 )

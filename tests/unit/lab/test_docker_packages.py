@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 from lab import distribution
-from lab.docker_packages import PACKAGES, build, control, upstream
+from lab.debs import upstream
+from lab.docker_packages import PACKAGES, build, control
 from lab.errors import LabError
 
 KNOWN = distribution.load(Path(__file__).resolve().parents[3] / "molecule/lab/distributions.yml")

@@ -42,7 +42,7 @@ def test_the_inventory_of_the_lab_reaches_the_default_fleet() -> None:
         (f"hosts: {{a: {entry(address='172.30.86.2')}}}", "a has address 172.30.86.2, which the services already has"),
         (f"hosts: {{a: {entry(address='172.30.86.1')}}}", "a has address 172.30.86.1, which the gateway already has"),
         (f"hosts: {{a: {entry()}, b: {entry()}}}", "b has address 172.30.86.20, which a already has"),
-        (f"hosts: {{a: {entry(distribution='plan-9')}}}", "a has distribution plan-9, the lab knows debian-12, debian-13, ubuntu-24.04"),
+        (f"hosts: {{a: {entry(distribution='plan-9')}}}", "a has distribution plan-9, the lab knows debian-12, debian-13, rocky-9, ubuntu-24.04"),
         ("hosts: {a: {address: 172.30.86.20}}", "each of its hosts needs address, distribution and board"),
         ("nothing", "is not a fleet"),
         ("hosts: [", "is not a fleet"),

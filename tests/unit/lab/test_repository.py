@@ -2,6 +2,7 @@
 # Copyright: (c) 2026, rackready contributors
 from __future__ import annotations
 
+import dataclasses
 import io
 import tarfile
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 from gpu_host import packages
-from lab import distribution
+from lab import distribution, dnf_repository, rpm_packages
 from lab.errors import LabError
 from lab.host_image import apt_sources, tar_of
 from lab.paths import Layout
@@ -21,7 +22,11 @@ PLANNED = yaml.safe_load((LAYOUT.checkout / "plugins/plugin_utils/catalog/distri
 CATALOG = yaml.safe_load((LAYOUT.checkout / "plugins/plugin_utils/catalog/repositories.yml").read_text())["repositories"]
 
 
-@pytest.mark.parametrize("key", KNOWN)
+APT = [key for key, one in KNOWN.items() if one.package_manager == "apt"]
+DNF = [key for key, one in KNOWN.items() if one.package_manager == "dnf"]
+
+
+@pytest.mark.parametrize("key", APT)
 @pytest.mark.parametrize("name", ["nvidia-cuda", "nvidia-container-toolkit", "docker-ce"])
 def test_repositories_and_keys_lie_where_the_catalog_expects_them(key: str, name: str) -> None:
     """The bases are those that inventory/lab gives as mirrors."""
@@ -38,9 +43,43 @@ def test_repositories_and_keys_lie_where_the_catalog_expects_them(key: str, name
     assert served.suite == (None if origin["suites"] == ["/"] else (*origin["suites"], *origin["components"]))
 
 
+@pytest.mark.parametrize("key", DNF)
+@pytest.mark.parametrize(
+    ("name", "base"), [("nvidia-cuda", "cuda"), ("nvidia-container-toolkit", "libnvidia-container"), ("docker-ce", "docker"), ("epel", "epel")]
+)
+def test_dnf_repositories_keys_and_signatures_are_as_the_catalog_expects_them(key: str, name: str, base: str) -> None:
+    origins = CATALOG[name]["origins"]
+    origin = origins.get(f"{PLANNED[key].get('like', key)}/x86_64") or origins["dnf/x86_64"]
+    served = next(repository for named, repository in dnf_repository.repositories(KNOWN[key]).items() if named.startswith(name))
+    assert (served.path, served.key) == (f"{base}/{origin['path']}", f"{base}/{origin['key']}")
+    assert served.packages_signed == (CATALOG[name]["rpm_signature"] == "packages")
+
+
 def test_every_stand_in_package_has_a_repository() -> None:
-    served = {name for one in KNOWN.values() for name in repositories(one)}
-    assert {package.repository for package in packages.all_packages("6.12.0-1-amd64")} <= served
+    served = {name for key in APT for name in repositories(KNOWN[key])}
+    assert {package.repository for package in packages.debian_packages("6.12.0-1-amd64")} <= served
+    served = {name for key in DNF for name in dnf_repository.repositories(KNOWN[key])}
+    assert {package.repository for package in packages.enterprise_linux_packages("6.12.0-1-amd64")} <= served
+    assert {package.repository for package in (*rpm_packages.DOCKER, *rpm_packages.ROCKY)} <= served
+
+
+def test_only_the_toolkit_s_packages_go_without_a_signature() -> None:
+    unsigned = [name for key in DNF for name, repository in dnf_repository.repositories(KNOWN[key]).items() if not repository.packages_signed]
+    assert unsigned == ["nvidia-container-toolkit-el"]
+
+
+def test_what_a_mirror_has_really_is_not_stood_in_for(tmp_path: Path) -> None:
+    layout = Layout(tmp_path)
+    mirror = layout.mirror / "rocky-9"
+    mirror.mkdir(parents=True)
+    (mirror / "container-selinux-2.240.0-1.el9_6.noarch.rpm").touch()
+    rocky = dataclasses.replace(KNOWN["rocky-9"], docker_from=None)
+    sources = dnf_repository.write_sources(layout, rocky)
+    assert [path.name for path in (sources / "baseos").glob("*.rpm")] == ["container-selinux-2.240.0-1.el9_6.noarch.rpm"]
+    specs = {path.parent.name for path in sources.glob("*/*/package.spec")}
+    assert not any(name.startswith(("container-selinux", "iptables")) for name in specs)
+    assert any(name.startswith("kernel-devel-") for name in specs)
+    assert (sources / "nvidia-cuda-el9/modules.yaml").is_file()
 
 
 @pytest.mark.parametrize("key", KNOWN)
@@ -52,7 +91,7 @@ def test_a_distribution_has_a_root_and_so_has_the_one_whose_engine_it_takes(key:
 @pytest.mark.parametrize("key", KNOWN)
 def test_a_distribution_is_one_that_the_product_plans_for(key: str) -> None:
     known = PLANNED[key]
-    assert (known["codename"], known["package_manager"]) == (KNOWN[key].codename, "apt")
+    assert (known.get("codename"), known["package_manager"]) == (KNOWN[key].codename, KNOWN[key].package_manager)
 
 
 def test_hosts_ask_the_site_mirror_and_nothing_else() -> None:

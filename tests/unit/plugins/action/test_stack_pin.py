@@ -16,7 +16,7 @@ from ansible_collections.rackready.gpu.plugins.action import stack_pin
 
 from tests.unit import plans
 from tests.unit.playbooks import ROOT, Run, run
-from tests.unit.sites import Site, make_certificates, put_image, put_repository, served
+from tests.unit.sites import Site, make_certificates, modules_yaml, primary_xml, put_image, put_repository, put_rpm_repository, served
 
 KEY = ROOT / "tests" / "fixtures" / "keys" / "ed25519.asc"
 
@@ -88,6 +88,42 @@ def test_the_lock_is_written_and_then_left_alone(fleet: Fleet) -> None:
     assert "changed=1" in moved.output
     assert fleet.image["index"] in moved.output
     assert fleet.lock.read_text(encoding="utf-8") == text, "check mode writes nothing"
+
+
+def put_rocky(site: Site) -> dict[str, str]:
+    """RPM repositories for Rocky Linux 9 on x86_64, each at a path of its own; gives their addresses for rackready_mirror."""
+    drivers = {f"{number}-open": [f"3:{version}-1.el9"] for number, version in (("580", "580.178.04"), ("595", "595.91.07"))}
+    names = ("nvidia-driver-cuda", "kmod-nvidia-open-dkms")
+    packages = {name: [version for versions in drivers.values() for version in versions] for name in names}
+    modules = modules_yaml({stream: dict.fromkeys(names, versions) for stream, versions in drivers.items()})
+    put_rpm_repository(site, "/rpm/cuda/rhel9/x86_64/", primary_xml({**packages, "nvidia-fabricmanager": ["580.178.04-1"]}), modules=modules)
+    put_rpm_repository(site, "/rpm/libnvidia-container/stable/rpm/x86_64/", primary_xml({name: ["1.20.0-1"] for name in plans.TOOLKIT_PACKAGES}))
+    docker = primary_xml({name: ["3:29.2.1-1.el9"] for name in plans.DOCKER_PACKAGES})
+    put_rpm_repository(site, "/rpm/docker/rhel/9/x86_64/stable/", docker, ending=".xz")
+    put_rpm_repository(site, "/rpm/epel/9/Everything/x86_64/", primary_xml({"dkms": ["3.2.2-1.el9"]}))
+    for path in ("cuda/rhel9/x86_64/D42D0685.pub", "libnvidia-container/gpgkey", "docker/rhel/gpg", "epel/RPM-GPG-KEY-EPEL-9"):
+        site.paths[f"/rpm/{path}"] = KEY.read_bytes()
+    names_of = {"nvidia-cuda": "cuda", "nvidia-container-toolkit": "libnvidia-container", "docker-ce": "docker", "epel": "epel"}
+    return {name: f"{site.address}/rpm/{path}" for name, path in names_of.items()}
+
+
+def test_hosts_with_dnf_are_locked_by_stream(fleet: Fleet) -> None:
+    mirror = {**fleet.variables["rackready_mirror"], "packages": put_rocky(fleet.site)}
+    done = fleet.pin(rackready_mirror=mirror, rackready_pin_for=["rocky-9/x86_64"])
+    assert done.returncode == 0, done.output
+    lock = yaml.safe_load(fleet.lock.read_text(encoding="utf-8"))["rackready_lock"]
+    cuda = lock["repositories"]["nvidia-cuda/rocky-9/x86_64"]
+    assert cuda["packages"] == {
+        "kmod-nvidia-open-dkms": ["3:580.178.04-1.el9"],
+        "nvidia-driver-cuda": ["3:580.178.04-1.el9"],
+        "nvidia-fabricmanager": ["580.178.04-1"],
+    }
+    assert cuda["key"] == KEY.read_text(encoding="ascii")
+    assert lock["repositories"]["epel/rocky-9/x86_64"]["packages"] == {"dkms": ["3.2.2-1.el9"]}
+    del fleet.site.paths["/rpm/epel/9/Everything/x86_64/repodata/repomd.xml"]
+    again = fleet.pin(rackready_mirror=mirror, rackready_pin_for=["rocky-9/x86_64"])
+    assert again.returncode != 0
+    assert "/rpm/epel/9/Everything/x86_64/repodata/repomd.xml cannot be read (HTTP status 404)" in " ".join(again.output.split())
 
 
 def test_everything_that_is_missing_is_told_and_nothing_is_written(fleet: Fleet) -> None:

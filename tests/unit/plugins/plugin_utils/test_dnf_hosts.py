@@ -146,7 +146,7 @@ def test_arm64_and_kernels_with_64k_pages() -> None:
 # --- streams
 
 
-def test_a_stream_is_branch_and_flavour_and_never_a_version() -> None:
+def test_a4_a_stream_is_branch_and_flavour_and_never_a_version() -> None:
     plan = plan_of(rocky(), nvidia_driver_version="580.178.04")
     assert desired(plan)["stream"] == {"module": "nvidia-driver", "name": "nvidia-driver:580-open", "reset": False, "enable": True}
     proprietary = plan_of(rocky(), nvidia_driver_flavour="proprietary", rackready_lock=lock_for("rocky-9/x86_64", nvidia_driver_flavour="proprietary"))
@@ -154,7 +154,7 @@ def test_a_stream_is_branch_and_flavour_and_never_a_version() -> None:
     assert "kmod-nvidia-latest-dkms-3:580.178.04-1.el9" in desired(proprietary)["install"]
 
 
-def test_another_stream_is_reset_first_and_that_is_reported() -> None:
+def test_a5_another_stream_is_reset_first_and_that_is_reported() -> None:
     plan = plan_of(rocky(streams={"nvidia-driver": "580-dkms", "nodejs": "20"}))
     assert plan["refusals"] == []
     assert desired(plan)["stream"]["reset"]
@@ -326,12 +326,15 @@ def test_refused(facts: dict[str, Any], variables: dict[str, Any], words: str) -
     assert words in only(refusals)
 
 
-def test_packages_that_were_upgraded_under_the_module_name_dnf_s_way_back() -> None:
-    facts = rocky(**{**CONVERGED, "docker": None, "daemon_json": None, "smi_state": "failed", "library": "595.91.07"})
+@pytest.mark.parametrize(
+    ("stream", "switch"), [("580-open", ""), ("595-open", "dnf module reset nvidia-driver, dnf module enable nvidia-driver:580-open and ")]
+)
+def test_packages_that_were_upgraded_under_the_module_name_dnf_s_way_back(stream: str, switch: str) -> None:
+    facts = rocky(**{**CONVERGED, "docker": None, "daemon_json": None, "smi_state": "failed", "library": "595.91.07", "streams": {"nvidia-driver": stream}})
     for name in ("nvidia-driver-cuda", "kmod-nvidia-open-dkms", *plans.LIBRARY_PACKAGES["dnf"]):
         facts["packages"]["installed"][name] = {"version": "3:595.91.07-1.el9", "held": False}
     (sentence,) = [refusal for refusal in plan_of(facts)["refusals"] if refusal.startswith("The driver's packages were upgraded")]
-    assert "run dnf --disableplugin=versionlock install kmod-nvidia-open-dkms-580.178.04 " in sentence
+    assert f"run {switch}dnf --disableplugin=versionlock install kmod-nvidia-open-dkms-580.178.04 " in sentence
 
 
 def test_a_converged_host_of_others_is_locked_and_gets_its_files() -> None:
