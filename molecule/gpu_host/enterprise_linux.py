@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from gpu_host import contents, rpm
@@ -74,23 +75,37 @@ def toolkit(version: str, architecture: str) -> list[Package]:
     return contents.toolkit(release, "/etc/systemd/system", Start.AT_ONCE, installed=f"systemctl enable {' '.join(contents.REFRESH_UNITS)} || :\n")
 
 
-def kernel_devel(release: str, architecture: str) -> Package:
-    """``kernel-devel`` of the running kernel. Unlike Debian's headers it does not make dkms build anything: a driver that was there before stays unbuilt."""
+def kernel(release: str, architecture: str) -> dict[str, Package]:
+    """What the distribution has of one kernel, by name: the kernel itself (nothing is in it), its headers, and what ties the two.
+
+    Unlike Debian's, these headers do not make dkms build anything: a driver that was there before stays unbuilt.
+    """
     # A version has one dash at most; rpm and dnf take all punctuation for the same when they compare.
     version, dash, last = release.rpartition("-")
+    named = f"{version.replace('-', '_')}{dash}{last}"
     upstream, _dash, rest = release.partition("-")
     build = re.sub(r"[^A-Za-z0-9._+~^]", "_", rest.removesuffix(f".{architecture}")) or "1"
+    revision = f"{upstream}-{build}"
     files, links = contents.headers_files(release, f"/usr/src/kernels/{release}")
-    return Package(
-        "kernel-devel",
-        f"{upstream}-{build}",
-        architecture,
-        APPSTREAM,
-        f"headers of kernel {release}",
-        {"provides": (f"kernel-devel-uname-r = {version.replace('-', '_')}{dash}{last}", f"kernel-devel-{release}")},
-        files,
-        links,
-    )
+
+    def package(name: str, repository: str, summary: str, *depends: str) -> Package:
+        # The name with the release: where that is as EL's are, dnf finds the package by its own name, version and architecture.
+        relations = {"depends": depends, "provides": (f"{name}-uname-r = {named}", f"{name}-{release}")}
+        return Package(name, revision, architecture, repository, f"{summary} {release}", relations)
+
+    return {
+        "kernel-core": package("kernel-core", BASEOS, "kernel"),
+        "kernel-devel": replace(package("kernel-devel", APPSTREAM, "headers of kernel"), files=files, links=links),
+        "kernel-devel-matched": package(
+            "kernel-devel-matched", APPSTREAM, "headers together with kernel", f"kernel-devel = {revision}", f"kernel-core = {revision}"
+        ),
+    }
+
+
+def newer(release: str) -> str:
+    """A kernel that came out after the one that runs."""
+    stem, dot, architecture = release.rpartition(".")
+    return f"{stem}.1.{architecture}" if dot and architecture in ("x86_64", "aarch64") else f"{release}.1"
 
 
 def distribution(architecture: str) -> list[Package]:
@@ -98,7 +113,10 @@ def distribution(architecture: str) -> list[Package]:
     return [
         Package("container-selinux", "3:2.205.0-1.el9_2", "noarch", APPSTREAM, "SELinux policy for containers"),
         Package("infiniband-diags", "51.0-1.el9", architecture, BASEOS, "InfiniBand diagnostics"),
-        Package("dkms", "3.4.3-2.el9", "noarch", EPEL, "kernel module builder", {}, {"/usr/sbin/dkms": (_REFUSE, 0o755)}),
+        Package(
+            *("dkms", "3.4.3-2.el9", "noarch", EPEL, "kernel module builder", {"depends": ("(kernel-devel-matched if kernel-core)",)}),
+            {"/usr/sbin/dkms": (_REFUSE, 0o755)},
+        ),
     ]
 
 
@@ -127,11 +145,12 @@ _PRESETS = {
 }
 
 
-def base(version: str, name: str, os_release: bytes) -> list[tuple[Package, str]]:
+def base(version: str, name: str, os_release: bytes, kernel_release: str) -> list[tuple[Package, str]]:
     """What the rpm database of a stand-in host starts with, each with what follows its files in the specification.
 
     :param version: the distribution's, ``9.6``.
     :param name: as the release files say it.
+    :param kernel_release: of the kernel that runs.
     """
     release = f"{name} release {version} (stand-in of the rackready lab)\n".encode()
     files = {"/usr/lib/os-release": os_release, **{f"/etc/{each}-release": release for each in ("rocky", "redhat", "system")}, **_PRESETS}
@@ -146,6 +165,7 @@ def base(version: str, name: str, os_release: bytes) -> list[tuple[Package, str]
             "",
         ),
         (Package("rackready-lab-root", "1-1.el9", "noarch", BASEOS, "the root, which is Debian's", {"provides": _ROOT_PROVIDES}), _TRIGGERS),
+        (kernel(kernel_release, "x86_64")["kernel-core"], ""),
     ]
 
 

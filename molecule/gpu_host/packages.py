@@ -35,7 +35,10 @@ def enterprise_linux_packages(kernel_release: str, architecture: str = "x86_64")
     """Every package that its dnf repositories serve, but for what is made of Debian's files."""
     found = [package for version in DRIVERS for package in enterprise_linux.driver(version, architecture)]
     found += [package for version in TOOLKITS for package in enterprise_linux.toolkit(version, architecture)]
-    return [*found, *enterprise_linux.distribution(architecture), enterprise_linux.kernel_devel(kernel_release, architecture)]
+    # The kernel that runs is not the newest that the distribution has.
+    for release in (kernel_release, enterprise_linux.newer(kernel_release)):
+        found += enterprise_linux.kernel(release, architecture).values()
+    return [*found, *enterprise_linux.distribution(architecture)]
 
 
 def build_packages(out: Path, packages: Iterable[Package], build: Callable[[Package, Path], Path] = deb.build) -> list[Path]:

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from pathlib import Path
 
@@ -65,6 +66,7 @@ def base(distribution: Distribution, os_release: bytes) -> dict[str, tuple[int, 
     """The sources of the packages that the database starts with."""
     with tempfile.TemporaryDirectory(prefix="base-") as scratch:
         folder = Path(scratch)
-        for package, tail in enterprise_linux.base(distribution.os_release["VERSION_ID"], distribution.os_release["NAME"], os_release):
+        version, name = distribution.os_release["VERSION_ID"], distribution.os_release["NAME"]
+        for package, tail in enterprise_linux.base(version, name, os_release, os.uname().release):
             rpm.write_source(package, folder, f"/{BASE}", tail)
         return {f"{BASE}/{path.relative_to(folder)}": (0o644, path.read_bytes()) for path in sorted(folder.rglob("*")) if path.is_file()}

@@ -141,8 +141,15 @@ class TestH200OnRocky:
     def test_an_upgrade_of_the_whole_host_leaves_the_driver_alone(self, rocky: Host) -> None:
         """Also where modules do not hide the newer branch from dnf; without the locks it would come."""
         upgrade = "dnf --assumeno --setopt=rackready-nvidia-cuda.module_hotfixes=1 upgrade"
-        assert "Nothing to do" in rocky.run(upgrade).stdout
+        assert "nvidia" not in rocky.run(upgrade).stdout
         assert "595.91.07" in rocky.run(f"{upgrade} --disableplugin=versionlock").stdout
+
+    def test_what_builds_the_modules_did_not_bring_another_kernel(self, rocky: Host) -> None:
+        """dkms asks for headers that match a kernel, and dnf would take those of the newest one, with that kernel."""
+        assert "Version" in rocky.run("dnf info --available kernel-core").stdout, "there is a newer one to be had"
+        for name in ("kernel-core", "kernel-devel"):
+            assert len(rocky.check_output(f"rpm --query {name}").splitlines()) == 1
+        assert rocky.file(f"/lib/modules/{rocky.check_output('uname -r')}/extra/nvidia.ko").exists
 
     def test_services_run_that_the_packages_left_alone(self, rocky: Host) -> None:
         for unit in ("nvidia-persistenced.service", "docker.service", "nvidia-cdi-refresh.path"):

@@ -14,7 +14,7 @@ from lab import rpm_packages
 
 RELEASE = "6.12.0-55.9.1.el10_0.x86_64"
 ALL = packages.enterprise_linux_packages(RELEASE)
-BASE = [package for package, _tail in enterprise_linux.base("9.6", "Rocky Linux", b'ID="rocky"\n')]
+BASE = [package for package, _tail in enterprise_linux.base("9.6", "Rocky Linux", b'ID="rocky"\n', RELEASE)]
 CATALOG = yaml.safe_load((Path(__file__).resolve().parents[3] / "plugins/plugin_utils/catalog/driver_packages.yml").read_text())["driver_packages"]
 STREAMS = {document["data"]["stream"]: document["data"] for document in enterprise_linux.modules(ALL) if document["document"] == "modulemd"}
 
@@ -63,11 +63,11 @@ def provided() -> dict[str, set[str]]:
     return found
 
 
-@pytest.mark.parametrize("package", [*ALL, *BASE], ids=rpm.nevra)
+@pytest.mark.parametrize("package", [*ALL, *BASE], ids=lambda package: f"{package.repository}/{rpm.nevra(package)}")
 def test_every_dependency_is_served_or_there(package: Package) -> None:
     served = provided()
     for wanted in package.relations.get("depends", ()):
-        name, sign, version = (*wanted.split(), "", "")[:3]
+        name, sign, version = (*wanted.strip("()").split(), "", "")[:3]
         assert name in served, wanted
         assert sign != "=" or version in served[name], wanted
 
@@ -140,11 +140,22 @@ def test_the_toolkit_starts_the_refresh_whose_units_moved(version: str, folder: 
     ],
 )
 def test_headers_say_for_which_kernel_they_are(release: str, version: str, provides: str) -> None:
-    package = enterprise_linux.kernel_devel(release, "x86_64")
+    package = enterprise_linux.kernel(release, "x86_64")["kernel-devel"]
     assert (package.name, package.version) == ("kernel-devel", version)
     assert package.relations["provides"] == (provides, f"kernel-devel-{release}")
     assert package.links == {f"/usr/lib/modules/{release}/build": f"/usr/src/kernels/{release}"}
     assert rpm.scripts(package) == {}, "dkms builds for a new kernel, not for headers that come later"
+
+
+def test_the_kernel_that_runs_is_not_the_newest_and_what_builds_modules_asks_for_headers_that_match_a_kernel() -> None:
+    own, other = (enterprise_linux.kernel(release, "x86_64") for release in (RELEASE, enterprise_linux.newer(RELEASE)))
+    assert enterprise_linux.newer(RELEASE) == "6.12.0-55.9.1.el10_0.1.x86_64"
+    assert enterprise_linux.newer("6.18.44-fc-v1045") == "6.18.44-fc-v1045.1"
+    assert own["kernel-devel-matched"].relations["depends"] == ("kernel-devel = 6.12.0-55.9.1.el10_0", "kernel-core = 6.12.0-55.9.1.el10_0")
+    assert other["kernel-core"].version == "6.12.0-55.9.1.el10_0.1"
+    assert {package.version for package in ALL if package.name == "kernel-core"} == {own["kernel-core"].version, other["kernel-core"].version}
+    dkms = next(package for package in ALL if package.name == "dkms")
+    assert "\nRequires: (kernel-devel-matched if kernel-core)\n" in rpm.spec(dkms, "/x", [])
 
 
 def test_the_specification_lists_files_by_what_they_are(tmp_path: Path) -> None:
@@ -163,7 +174,8 @@ def test_the_specification_lists_files_by_what_they_are(tmp_path: Path) -> None:
 
 
 def test_a_bare_host_says_what_it_is_and_starts_nothing_by_itself() -> None:
-    release, root = BASE
+    release, root, kernel = BASE
+    assert kernel.name == "kernel-core"
     assert {"system-release(releasever) = 9", "system-release = 9.6"} <= set(release.relations["provides"])
     assert release.files["/usr/lib/systemd/system-preset/99-default-disable.preset"][0] == b"disable *\n"
     assert re.fullmatch(rb"Rocky Linux release 9\.6 \(stand-in .*\)\n", release.files["/etc/redhat-release"][0])
