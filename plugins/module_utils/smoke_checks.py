@@ -15,16 +15,11 @@ from typing import Any, Iterable, Mapping, NamedTuple, Sequence
 
 from ansible_collections.rackready.gpu.plugins.module_utils.holders import container_words
 from ansible_collections.rackready.gpu.plugins.module_utils.pci import normalize_bus_id
-from ansible_collections.rackready.gpu.plugins.module_utils.smoke_payload import (
-    LOWEST_CAPABILITY,
-    MARK,
-    REDUCE_ROUNDS,
-    REPEATS,
-    SHAPES,
-    VECTORS,
-    built_for,
-    count_gpu_nodes,
-)
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_payload.exchange import REDUCE_ROUNDS, VECTORS
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_payload.identity import built_for
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_payload.products import LOWEST_CAPABILITY, REPEATS, SHAPES
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_payload.report import MARK
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_payload.surroundings import count_gpu_nodes
 from ansible_collections.rackready.gpu.plugins.module_utils.smoke_run import ChildResult, Container, RankLog, Result, Transcript, crashed_rank
 from ansible_collections.rackready.gpu.plugins.module_utils.verdict import COULD_NOT_RUN, FAIL, NOT_APPLICABLE, PASS, Check, Gpu, Requirement, make_check
 

@@ -19,11 +19,14 @@ import time
 from typing import Any, Callable, Iterable, NamedTuple, Sequence
 
 from ansible_collections.rackready.gpu.plugins.module_utils.bounded import Child
-from ansible_collections.rackready.gpu.plugins.module_utils.smoke_payload import MARK, PROTOCOL, SETTINGS
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_payload.options import SETTINGS
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_payload.report import MARK, PROTOCOL
 
 LABEL = "io.rackready.smoke-test"
 NAME_PREFIX = "rackready-smoke-"
-PAYLOAD_IN_CONTAINER = "/rackready/smoke_payload.py"
+# The package smoke_payload lies in there and is found because torchrun's working directory is there: PYTHONPATH stays the image's own.
+PAYLOAD_IN_CONTAINER = "/rackready"
+PAYLOAD_MODULE = "smoke_payload"
 # Seconds that the container's own limit lies above ours: it only matters when this parent was killed.
 ORPHAN_GRACE_S = 30
 # How long a killed child may take to be gone, and how long its pipes are still read after it ended.
@@ -38,7 +41,9 @@ Run = Callable[[Sequence[str], float], "tuple[int | None, str, str]"]
 
 
 class Container(NamedTuple):
-    """What to start. ``ulimits`` in Docker's syntax, ``limit_s`` in seconds, ``devices`` as CDI names, ``threads`` per rank on the CPU."""
+    """What to start. ``payload``: the folder that holds the package smoke_payload; ``ulimits`` in Docker's syntax, ``limit_s`` in seconds,
+    ``devices`` as CDI names, ``threads`` per rank on the CPU.
+    """
 
     image: str
     run_id: str
@@ -87,13 +92,13 @@ def build_command(container: Container, engine: str = "docker") -> list[str]:
         command += ["--device", device]
     for ulimit in container.ulimits:
         command += ["--ulimit", ulimit]
-    command += ["--volume", f"{container.payload}:{PAYLOAD_IN_CONTAINER}:ro"]
+    command += ["--volume", f"{container.payload}:{PAYLOAD_IN_CONTAINER}:ro", "--workdir", PAYLOAD_IN_CONTAINER]
     for key in sorted(env):
         command += ["--env", f"{key}={env[key]}"]
     # The image's own entry point prints banners and changes the library path. The addresses are given because no name resolves without a network.
     command += ["--entrypoint", "torchrun", container.image]
     command += ["--nnodes", "1", "--nproc-per-node", str(container.ranks), "--master-addr", "127.0.0.1", "--master-port", "29500"]
-    return [*command, PAYLOAD_IN_CONTAINER]
+    return [*command, "--module", PAYLOAD_MODULE]
 
 
 def run_bounded(command: Sequence[str], limit_s: float) -> tuple[int | None, str, str]:

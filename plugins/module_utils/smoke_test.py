@@ -6,7 +6,9 @@
 from __future__ import annotations
 
 import fcntl
+import importlib.util
 import os
+import pkgutil
 import select
 import shutil
 import tempfile
@@ -16,6 +18,9 @@ from typing import Any, Callable, Mapping, NamedTuple
 
 from ansible_collections.rackready.gpu.plugins.module_utils import smoke_checks, smoke_payload, smoke_run, stamp, verdict
 from ansible_collections.rackready.gpu.plugins.module_utils.smoke_checks import ExpectedGpu, Outcome
+
+# The payload's entry point imports all of its other files, so that Ansible's archive has them; nothing runs here.
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_payload import __main__ as _payload  # noqa: F401
 from ansible_collections.rackready.gpu.plugins.module_utils.smoke_run import Container, Run
 from ansible_collections.rackready.gpu.plugins.module_utils.verdict import COULD_NOT_RUN, FAIL, Check, make_check
 
@@ -117,13 +122,29 @@ def run_container(container: Container) -> Outcome:
     return Outcome(container, child, transcript)
 
 
-def payload_source() -> str:
-    """The payload's text, from wherever this code was loaded: a checkout, or the archive that Ansible sends."""
-    spec = smoke_payload.__spec__
-    source = spec.loader.get_source(smoke_payload.__name__) if spec and spec.loader and hasattr(spec.loader, "get_source") else None
-    if not source:
-        raise RequestError("the text of the smoke payload cannot be read from where this module was loaded")
-    return str(source)
+def payload_source() -> dict[str, str]:
+    """The payload's files, name -> text, from wherever this code was loaded: a checkout, or the archive that Ansible sends."""
+    files = {"__init__.py": ""}
+    for name in sorted(module.name for module in pkgutil.iter_modules(smoke_payload.__path__)):
+        spec = importlib.util.find_spec(f"{smoke_payload.__name__}.{name}")
+        source = spec.loader.get_source(spec.name) if spec and spec.loader and hasattr(spec.loader, "get_source") else None
+        if not source:
+            raise RequestError(f"the text of the smoke payload's {name} cannot be read from where this module was loaded")
+        files[f"{name}.py"] = str(source)
+    if "__main__.py" not in files:
+        raise RequestError("the smoke payload's entry point is not where this module was loaded from")
+    return files
+
+
+def write_payload(folder: Path) -> None:
+    """Write the package ``smoke_payload`` into a new folder, readable for the container's root, which has no capability to read what belongs to others."""
+    package = folder / smoke_run.PAYLOAD_MODULE
+    for directory in (folder, package):
+        directory.mkdir()
+        directory.chmod(0o755)
+    for name, text in payload_source().items():
+        (package / name).write_text(text, encoding="utf-8")
+        (package / name).chmod(0o444)
 
 
 def plan_sentence(request: Request) -> str:
@@ -181,10 +202,8 @@ def _work(request: Request, machine: Machine, started: float) -> _Work:
         return _Work([*checks, make_check("container_run", COULD_NOT_RUN, reason, remedy=remedy, source="the container engine")], gpus, removed=removed)
     private = Path(tempfile.mkdtemp(prefix="smoke-", dir=str(machine.state_dir)))
     try:
-        payload = private / "smoke_payload.py"
-        payload.write_text(payload_source(), encoding="utf-8")
-        # The container's root has no capability to read what belongs to others, should the engine map users.
-        payload.chmod(0o444)
+        payload = private / "payload"
+        write_payload(payload)
         # Now, not afterwards: of a test that takes this module or the whole host down, nothing else would tell.
         stamp.withdraw(machine.state_dir)
         outcome = machine.run_container(_container(request, gpus, str(payload), machine.run_id(), left))

@@ -22,16 +22,19 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "collections")]
 
-from ansible_collections.rackready.gpu.plugins.module_utils import facts, smoke_checks, smoke_payload, smoke_run, verdict  # noqa: E402
+from ansible_collections.rackready.gpu.plugins.module_utils import facts, smoke_checks, smoke_run, smoke_test, verdict  # noqa: E402
 from ansible_collections.rackready.gpu.plugins.module_utils.pci import normalize_bus_id  # noqa: E402
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_payload.options import SETTINGS  # noqa: E402
 
 EXCUSED = dict.fromkeys(("container_limits", "device_nodes", "fabric"), "run without a container, on a machine that need not be set up by us")
+PAYLOAD = Path(tempfile.mkdtemp(prefix="rackready-")) / "payload"
 RUN_ID = "hardware0000"
 LIMIT_S = 240
 # NVLink multicast needs rights that a borrowed machine need not give; nothing else is tuned.
@@ -40,7 +43,8 @@ QUIET = {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1", "NVSH
 BENT = """
 import json, sys
 sys.path.insert(0, sys.argv[1])
-import torch, smoke_payload as p
+import torch
+from smoke_payload import products as p
 real = torch.set_float32_matmul_precision
 good = p.matmul_exact(torch, "fp32", "cuda", "cuda:0")
 torch.set_float32_matmul_precision = lambda precision: real("high")
@@ -71,7 +75,7 @@ def payload(python: str, gpus: list[smoke_checks.ExpectedGpu], lines: list[str],
     container = smoke_run.Container(
         image="none@sha256:none",
         run_id=RUN_ID,
-        payload=smoke_payload.__file__,
+        payload=str(PAYLOAD),
         backend="cuda",
         ranks=len(gpus),
         dtypes=smoke_checks.dtypes_to_run(gpus),
@@ -84,7 +88,7 @@ def payload(python: str, gpus: list[smoke_checks.ExpectedGpu], lines: list[str],
     )
     settings = {"backend": "cuda", "run": RUN_ID, "dtypes": container.dtypes, "collective": True, "limit": LIMIT_S + 30}
     os.environ.update({"NCCL_SOCKET_IFNAME": "lo", "GLOO_SOCKET_IFNAME": "lo", "CUDA_DEVICE_ORDER": "PCI_BUS_ID", "OMP_NUM_THREADS": str(container.threads)})
-    os.environ.update({**env, smoke_payload.SETTINGS: json.dumps(settings)})
+    os.environ.update({**env, SETTINGS: json.dumps(settings)})
     transcript = smoke_run.Transcript(RUN_ID, len(gpus))
 
     def take(line: str) -> bool:
@@ -94,8 +98,8 @@ def payload(python: str, gpus: list[smoke_checks.ExpectedGpu], lines: list[str],
         print(line, flush=True)
         return ours
 
-    command = [python, "-m", "torch.distributed.run", "--nnodes", "1", "--nproc-per-node", str(len(gpus))]
-    command += ["--master-addr", "127.0.0.1", "--master-port", "29500", container.payload]
+    command = ["env", f"--chdir={PAYLOAD}", python, "-m", "torch.distributed.run", "--nnodes", "1", "--nproc-per-node", str(len(gpus))]
+    command += ["--master-addr", "127.0.0.1", "--master-port", "29500", "--module", smoke_run.PAYLOAD_MODULE]
     child = smoke_run.run_child(command, LIMIT_S, take)
     print("\n".join(child.stderr[-40:]), file=sys.stderr)
     return smoke_checks.Outcome(container, child, transcript)
@@ -132,6 +136,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, help="folder for lines.jsonl and result.json")
     options = parser.parse_args()
     gpus = gpus_here()
+    smoke_test.write_payload(PAYLOAD)
     lines: list[str] = []
     print(f"== {len(gpus)} GPUs, host side first ==")
     host = host_side()
@@ -143,8 +148,7 @@ def main() -> int:
     print(json.dumps({key: judged[key] for key in ("verdict", "reason", "remedy")}, indent=1))
 
     print("== 2. wrong products are found ==")
-    folder = str(Path(smoke_payload.__file__).parent)
-    bent = subprocess.run([options.python, "-c", BENT, folder], capture_output=True, text=True, timeout=180, check=False)
+    bent = subprocess.run([options.python, "-c", BENT, str(PAYLOAD)], capture_output=True, text=True, timeout=180, check=False)
     print(bent.stdout.strip() or bent.stderr[-2000:])
     found = json.loads(bent.stdout) if bent.returncode == 0 else {}
     statuses = {name: entry[0] for name, entry in found.items()}

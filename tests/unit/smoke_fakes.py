@@ -10,7 +10,8 @@ import sys
 from typing import Any
 
 from ansible_collections.rackready.gpu.plugins.module_utils.smoke_checks import ExpectedGpu
-from ansible_collections.rackready.gpu.plugins.module_utils.smoke_payload import REDUCE_ROUNDS, REPEATS, SHAPES, VECTORS
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_payload.exchange import REDUCE_ROUNDS, VECTORS
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_payload.products import REPEATS, SHAPES
 from ansible_collections.rackready.gpu.plugins.module_utils.smoke_run import Container
 
 from tests.unit.hosts import BUS_IDS
@@ -71,7 +72,7 @@ def container(ranks: int = 2, backend: str = "cuda", **changes: Any) -> Containe
     made = Container(
         image=IMAGE,
         run_id=RUN,
-        payload="/var/lib/rackready/smoke-x/smoke_payload.py",
+        payload="/var/lib/rackready/smoke-x/payload",
         backend=backend,
         ranks=ranks,
         dtypes=["fp64", "bf16"],

@@ -23,7 +23,7 @@ from ansible_collections.rackready.gpu.plugins.module_utils.smoke_checks import 
     parse_ulimit,
     requirements,
 )
-from ansible_collections.rackready.gpu.plugins.module_utils.smoke_payload import PRODUCTS
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_payload.products import PRODUCTS
 from ansible_collections.rackready.gpu.plugins.module_utils.smoke_run import ChildResult, Transcript
 from ansible_collections.rackready.gpu.plugins.module_utils.verdict import Check, Verdict, evaluate
 

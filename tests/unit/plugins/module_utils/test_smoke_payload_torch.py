@@ -14,9 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.rackready.gpu.plugins.module_utils import smoke_payload
-from ansible_collections.rackready.gpu.plugins.module_utils.smoke_payload import PRODUCTS, SHAPES, all_reduce_exact, compare, matmul_exact, operands, reference
-from ansible_collections.rackready.gpu.plugins.module_utils.smoke_run import Transcript, run_child
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_payload import exchange, products
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_payload.exchange import all_reduce_exact
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_payload.products import PRODUCTS, SHAPES, compare, matmul_exact, operands, reference
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_run import PAYLOAD_MODULE, Transcript, run_child
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_test import write_payload
 
 torch = pytest.importorskip("torch", reason="torch is not installed here")
 
@@ -42,7 +44,7 @@ class TestProducts:
     def test_a_large_reference_is_checked_in_integers(self, monkeypatch: pytest.MonkeyPatch) -> None:
         a, b = operands(torch, PRODUCTS["fp64"], SMALL)
         whole = reference(torch, a, b)
-        monkeypatch.setattr(smoke_payload, "INTEGER_WORK_MAX", 1)
+        monkeypatch.setattr(products, "INTEGER_WORK_MAX", 1)
         assert torch.equal(reference(torch, a, b), whole)
         # Integers beyond 2**53 are where fp64 stops being exact: the reference notices that it is none.
         with pytest.raises(ArithmeticError, match="disagrees with itself"):
@@ -92,9 +94,9 @@ class TestProducts:
         assert "repetition 2 differs" in str(reason)
 
     def test_a_narrower_format_is_noticed(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        real = smoke_payload.torch_dtype
+        real = products.torch_dtype
         narrower = {"fp64": "fp32", "fp32": "fp16"}
-        monkeypatch.setattr(smoke_payload, "torch_dtype", lambda module, dtype: real(module, narrower[dtype]))
+        monkeypatch.setattr(products, "torch_dtype", lambda module, dtype: real(module, narrower[dtype]))
         for dtype in narrower:
             assert matmul_exact(torch, dtype, "cpu", "cpu")[0] == "fail"
 
@@ -105,8 +107,8 @@ class TestCollective:
         state = {"turn": 0}
 
         def summed(mine: Any) -> None:
-            size, turn = mine.numel(), state["turn"] % smoke_payload.REDUCE_ROUNDS % 2
-            mine.copy_(sum(smoke_payload.reduce_term(torch, size, rank, turn) for rank in range(world)))
+            size, turn = mine.numel(), state["turn"] % exchange.REDUCE_ROUNDS % 2
+            mine.copy_(sum(exchange.reduce_term(torch, size, rank, turn) for rank in range(world)))
             state["turn"] += 1
             bend(mine)
 
@@ -134,9 +136,11 @@ class TestCollective:
         assert all_reduce_exact(torch, "cpu", "cpu", 1, 3)[0] == "fail"
 
 
-def torchrun(ranks: int, script: Path, port: int) -> list[str]:
-    command = [sys.executable, "-m", "torch.distributed.run", "--nnodes", "1", "--nproc-per-node", str(ranks)]
-    return [*command, "--master-addr", "127.0.0.1", "--master-port", str(port), str(script)]
+def torchrun(ranks: int, folder: Path, port: int) -> list[str]:
+    """The command as the container runs it: the payload is found because it lies in the working directory."""
+    write_payload(folder)
+    command = ["env", f"--chdir={folder}", sys.executable, "-m", "torch.distributed.run", "--nnodes", "1", "--nproc-per-node", str(ranks)]
+    return [*command, "--master-addr", "127.0.0.1", "--master-port", str(port), "--module", PAYLOAD_MODULE]
 
 
 def without_network(command: list[str]) -> list[str]:
@@ -147,12 +151,12 @@ def without_network(command: list[str]) -> list[str]:
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_everything_under_torchrun(ranks: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_everything_under_torchrun(ranks: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = {"backend": "cpu", "run": "abc", "dtypes": list(PRODUCTS), "collective": True, "limit": 110}
     for key, value in {"RACKREADY_SMOKE": json.dumps(settings), "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}.items():
         monkeypatch.setenv(key, value)
     transcript = Transcript("abc", ranks)
-    ended = run_child(without_network(torchrun(ranks, Path(smoke_payload.__file__), 29650 + ranks)), 100, transcript.take)
+    ended = run_child(without_network(torchrun(ranks, tmp_path / "payload", 29650 + ranks)), 100, transcript.take)
     assert ended.exit_code == 0, ended.stderr[-5:]
     for log in transcript.ranks.values():
         assert log.started and log.ended
@@ -162,12 +166,12 @@ def test_everything_under_torchrun(ranks: int, monkeypatch: pytest.MonkeyPatch) 
         assert log.results["all_reduce_exact"][0].value["world"] == ranks
 
 
-def test_asked_for_cuda_without_a_gpu_nothing_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_asked_for_cuda_without_a_gpu_nothing_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if torch.cuda.is_available():
         pytest.skip("this machine has a GPU")
     monkeypatch.setenv("RACKREADY_SMOKE", json.dumps({"backend": "cuda", "run": "abc", "dtypes": ["fp64"], "collective": True, "limit": 110}))
     transcript = Transcript("abc", 1)
-    ended = run_child(torchrun(1, Path(smoke_payload.__file__), 29660), 100, transcript.take)
+    ended = run_child(torchrun(1, tmp_path / "payload", 29660), 100, transcript.take)
     log = transcript.ranks[0]
     assert (ended.exit_code, log.ended) == (0, True)
     assert "pass" not in {r.status for results in log.results.values() for r in results}

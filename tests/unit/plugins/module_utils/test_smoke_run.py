@@ -40,7 +40,7 @@ class TestCommand:
             assert pairs(command, flag) == [value]
         assert "--read-only" in command
         assert not {"--privileged", "--pid", "--ipc", "--cap-add", "-v"} & set(command)
-        assert pairs(command, "--volume") == ["/var/lib/rackready/smoke-x/smoke_payload.py:/rackready/smoke_payload.py:ro"]
+        assert pairs(command, "--volume") == ["/var/lib/rackready/smoke-x/payload:/rackready:ro"]
         assert [word.split(":")[0] for word in pairs(command, "--tmpfs")] == ["/tmp"]
 
     def test_it_is_ours_and_can_be_found_again(self) -> None:
@@ -57,7 +57,12 @@ class TestCommand:
         after = command[command.index(IMAGE) + 1 :]
         assert pairs(after, "--nproc-per-node") == ["8"]
         assert pairs(after, "--master-addr") == ["127.0.0.1"]
-        assert after[-1] == "/rackready/smoke_payload.py"
+        assert after[-2:] == ["--module", "smoke_payload"]
+
+    def test_the_payload_is_found_by_the_working_directory_and_no_path_of_the_image_is_replaced(self) -> None:
+        command = build_command(container())
+        assert pairs(command, "--workdir") == ["/rackready"]
+        assert not [entry for entry in pairs(command, "--env") if entry.startswith("PYTHONPATH")]
 
     def test_the_operators_environment_wins_over_ours_but_not_over_the_protocol(self) -> None:
         command = build_command(container(env={"NCCL_SOCKET_IFNAME": "eth0", "NCCL_NVLS_ENABLE": "0", "RACKREADY_SMOKE": "{}"}))

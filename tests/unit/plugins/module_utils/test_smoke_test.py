@@ -5,11 +5,15 @@
 
 from __future__ import annotations
 
+import base64
 import fcntl
 import json
 import os
+import re
 import socket
 import stat
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,6 +29,14 @@ from tests.unit.hosts import BUS_IDS, CONVERGED, DRIVER, facts_for
 from tests.unit.smoke_fakes import IMAGE, RUN, Event, lines, rank_events, result, uuid_of
 
 SCHEMAS = Path(__file__).parents[4] / "plugins/plugin_utils/schemas"
+ROOT = Path(__file__).parents[4]
+PAYLOAD = {path.name: path.read_text(encoding="utf-8") for path in Path(smoke_payload.__path__[0]).glob("*.py")}
+READ_PAYLOAD = """
+import json, sys
+sys.path.insert(0, sys.argv[1])
+from ansible_collections.rackready.gpu.plugins.module_utils import smoke_test
+print(json.dumps(smoke_test.payload_source()))
+"""
 WORLD = 2
 DIGEST = IMAGE.partition("@")[2]
 STAMP = {"release": "2026.11-longterm", "image_digest": DIGEST, "driver": DRIVER, "gpus": [uuid_of(0), uuid_of(1)], "mig": "off", "tier": "quick"}
@@ -59,7 +71,7 @@ class Host:
         self.now = 1000.0
         self.asked: list[list[str]] = []
         self.containers: list[Container] = []
-        self.payloads: list[tuple[str, int]] = []
+        self.payloads: list[tuple[dict[str, str], set[int]]] = []
         self.leftovers = ""
         self.engine_error: str | None = None
         self.heard = True
@@ -91,9 +103,11 @@ class Host:
 
     def run_container(self, container: Container) -> Outcome:
         self.containers.append(container)
-        payload = Path(container.payload)
-        self.payloads.append((payload.read_text(encoding="utf-8"), stat.S_IMODE(payload.stat().st_mode)))
-        assert stat.S_IMODE(payload.parent.stat().st_mode) == 0o700
+        folder = Path(container.payload)
+        package = folder / "smoke_payload"
+        assert [stat.S_IMODE(path.stat().st_mode) for path in (folder.parent, folder, package)] == [0o700, 0o755, 0o755]
+        files = list(package.iterdir())
+        self.payloads.append(({path.name: path.read_text(encoding="utf-8") for path in files}, {stat.S_IMODE(path.stat().st_mode) for path in files}))
         transcript = Transcript(container.run_id, container.ranks, clock=lambda: 0.0)
         for rank in range(container.ranks):
             said = self.events[rank] if self.events else rank_events(rank, container.ranks, container.backend)
@@ -326,7 +340,7 @@ class TestContainer:
     def test_the_payload_is_the_real_one_readable_and_gone_afterwards(self, tmp_path: Path) -> None:
         host = Host(tmp_path)
         run_test(request(), host.machine())
-        assert host.payloads == [(Path(smoke_payload.__file__).read_text(encoding="utf-8"), 0o444)]
+        assert host.payloads == [(PAYLOAD, {0o444})]
         assert sorted(path.name for path in host.state_dir.iterdir()) == ["smoke-test.lock", "stamp.json"]
 
     def test_the_payload_is_gone_also_after_an_exception(self, tmp_path: Path) -> None:
@@ -392,8 +406,23 @@ class TestRequest:
         assert not host.state_dir.exists()
 
 
-def test_the_payload_can_be_read_from_where_it_was_loaded() -> None:
-    assert payload_source() == Path(smoke_payload.__file__).read_text(encoding="utf-8")
+class TestPayloadSource:
+    def test_from_a_checkout(self) -> None:
+        assert payload_source() == PAYLOAD
+
+    def test_from_the_archive_that_ansible_sends(self, tmp_path: Path) -> None:
+        """The archive is made by Ansible itself, which takes along only what it sees being imported."""
+        settings = {"COLLECTIONS_PATH": f"{ROOT}/collections", "KEEP_REMOTE_FILES": "1", "PIPELINING": "0", "REMOTE_TMP": f"{tmp_path}/sent"}
+        arguments = json.dumps({"image": IMAGE, "gpus": [{"pci_bus_id": BUS_IDS[0]}], "stamp": STAMP})
+        command = [sys.executable, "-m", "ansible", "adhoc", "localhost", "--check", "--connection", "local", "--module-name", "rackready.gpu.gpu_smoke_test"]
+        env = {**os.environ, "ANSIBLE_PYTHON_INTERPRETER": sys.executable, **{f"ANSIBLE_{key}": value for key, value in settings.items()}}
+        subprocess.run([*command, "--args", arguments], check=True, cwd=tmp_path, env=env, stdout=subprocess.DEVNULL)
+        [sent] = tmp_path.glob("sent/*/AnsiballZ_gpu_smoke_test.py")
+        archive = tmp_path / "module.zip"
+        archive.write_bytes(base64.b64decode(max(re.findall(r"[A-Za-z0-9+/=]+", sent.read_text(encoding="utf-8")), key=len)))
+        # -I -S: nothing but the archive, as on a host where Ansible is not installed.
+        read = [sys.executable, "-I", "-S", "-c", READ_PAYLOAD, str(archive)]
+        assert json.loads(subprocess.run(read, check=True, cwd=tmp_path, capture_output=True, text=True).stdout) == PAYLOAD
 
 
 class TestWhetherSomebodyHears:
