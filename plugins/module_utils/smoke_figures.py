@@ -39,11 +39,12 @@ FLOOR_REMEDY = "confirm the figure on sound hardware and enter it into the catal
 
 
 class Figure(NamedTuple):
-    """One measurement: whose it is (None: of all GPUs together), what the payload said, or why there is nothing."""
+    """One measurement: whose it is (None: of all GPUs together), what the payload said, or why there is nothing, and whether that is the machine's fault."""
 
     gpu: ExpectedGpu | None
     value: Any
     missing: str | None = None
+    failed: bool = False
 
 
 class Finding(NamedTuple):
@@ -147,7 +148,7 @@ def missing_figure(name: str, figure: Figure) -> Check | None:
         if gap is None:
             return None
         return conclude(name, figure, [Finding(COULD_NOT_RUN, f"the payload gave a figure, but {gap}")])
-    return conclude(name, figure, [Finding(COULD_NOT_RUN, figure.missing)])
+    return conclude(name, figure, [Finding(FAIL if figure.failed else COULD_NOT_RUN, figure.missing)])
 
 
 def judge_gpus(name: str, figures: Sequence[Figure], floors: Floors, backs: Mapping[str, Any] | None = None) -> list[Check]:
@@ -214,7 +215,7 @@ def judge_pairs(figure: Figure, gpus: Sequence[ExpectedGpu], floors: Floors, uni
     gap = figure.missing or (None if isinstance(figure.value, dict) else "the payload gave a figure, but it gave no numbers")
     pairs, problem = ({}, gap) if gap else pair_table(figure.value.get("pairs"), len(gpus))
     if problem:
-        return [conclude(PAIRS, Figure(gpu, figure.value), [Finding(COULD_NOT_RUN, problem)]) for gpu in gpus]
+        return [conclude(PAIRS, Figure(gpu, figure.value), [Finding(FAIL if figure.failed else COULD_NOT_RUN, problem)]) for gpu in gpus]
     checks = []
     for rank, gpu in enumerate(gpus):
         target, slowest = min(((dst, speed) for (src, dst), speed in pairs.items() if src == rank), key=lambda entry: entry[1])

@@ -9,7 +9,7 @@ import re
 from typing import Any, Iterable, Mapping, NamedTuple, Sequence
 
 from ansible_collections.rackready.gpu.plugins.module_utils.pci import normalize_bus_id
-from ansible_collections.rackready.gpu.plugins.module_utils.smoke_payload import LOWEST_CAPABILITY
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_payload.products import LOWEST_CAPABILITY
 from ansible_collections.rackready.gpu.plugins.module_utils.verdict import Gpu
 
 

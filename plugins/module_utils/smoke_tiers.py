@@ -121,3 +121,21 @@ def speeds(gpus: Sequence[ExpectedGpu], tier: str, backend: str) -> list[str]:
     """The checks of figures of this tier, for a plan that has to excuse them."""
     names = [speed(name) for gpu in gpus for name in figures_of(gpu, tier, backend)]
     return list(dict.fromkeys([*names, *(map(speed, GROUP_FIGURES) if tier != "quick" else ())]))
+
+
+def not_exercised(parts: Sequence[ExpectedGpu], tier: str, backend: str) -> list[str]:
+    """What a test of this kind never touches, for the record: that it was not tested must be read nowhere else."""
+    said = ["exchange between hosts: one host was tested by itself"]
+    if backend == "cpu":
+        said.append("GPUs: everything was computed on the CPU")
+    if any(part.instance for part in parts):
+        said.append("exchange between GPUs and the speed of whole GPUs: GPUs are divided, and each part was tested by itself")
+    elif len(parts) == 1:
+        said.append("bandwidth and exchange between GPUs (all-reduce, copies between pairs): there is one GPU")
+    elif tier == "quick":
+        said.append("bandwidth between GPUs and copies between pairs: tier quick")
+    if tier == "quick":
+        said.append("other collectives than all-reduce, number formats' speed but one, training steps: tier quick")
+    if tier != "burn":
+        said.append("hours under load: only tier burn runs longer than some minutes")
+    return said

@@ -97,12 +97,12 @@ class Watch:
                 link = said["link"]
                 self._add(part.pci_bus_id, Reading(self._sampled_stages.get(rank), said["throttle"]["mask"], link["generation"], link["width"]))
 
-    def finish(self) -> Window:
-        """Look for the last time."""
+    def finish(self, ask: bool) -> Window:
+        """Look for the last time. ``ask``: whether there is time for nvidia-smi to answer."""
         seconds = self._clock() - self._started
         if self._sample:
             self._sample.give_up()
-        after = self._snapshot()
+        after = self._snapshot() if ask else Snapshot({}, "there was no time left to ask nvidia-smi", {}, "there was no time left to ask nvidia-smi")
         for rank in range(len(self._parts)):
             self._read_link(rank, None)
         self._log.close()

@@ -40,6 +40,7 @@ LINK_FAULTS = ("Replay Errors", "Recovery Errors")
 HOT = THROTTLE_BITS["sw_thermal_slowdown"] | THROTTLE_BITS["hw_thermal_slowdown"] | THROTTLE_BITS["hw_power_brake_slowdown"]
 # Held back for heat or by the power supply for less than this part of the work is said, for more it is a fault of the machine.
 HOT_PART = 0.01
+KEPT_LINES = 20
 PCIE_GENERATIONS = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}
 RESET = "drain the host and reset the GPU (`nvidia-smi --gpu-reset`) or reboot, then test again; if it comes back, have the GPU replaced"
 DMESG = "look in `dmesg` for its text and in NVIDIA's Xid catalog for its number"
@@ -62,10 +63,13 @@ class Events:
     def __init__(self) -> None:
         self.counts: dict[Event, int] = {}
         self.texts: dict[Event, str] = {}
+        self.of_peer_memory: list[str] = []
 
     def take(self, line: str) -> None:
         """Add one line of the kernel's log; most are none of ours."""
         event = event_of(line)
+        if "peer_mem: " in line.replace("peermem", "peer_mem") and len(self.of_peer_memory) < KEPT_LINES:
+            self.of_peer_memory.append(line.strip()[:300])
         if event:
             self.counts[event] = self.counts.get(event, 0) + 1
             self.texts.setdefault(event, line.strip()[:300])
@@ -380,3 +384,11 @@ def _logged(name: str, kind: str, devices: Sequence[str | None], gpu: Gpu | None
     if not found and earlier:
         check["reason"] = f"before the test, since the log begins: {window.earlier.words(earlier)}"
     return check
+
+
+def said_before(events: Events) -> Check:
+    """Advice for a host on which nothing was started: what the driver has said since the log begins, as why a GPU hangs often stands there alone."""
+    words = {events.texts[event]: count for event, count in events.counts.items()}
+    status = DEGRADED if words else PASS
+    reason = "; ".join(list(words)[:4]) if words else None
+    return make_check("kernel_log", status, reason, remedy=DMESG if words else None, value=words, source="the kernel's log", required=False)
