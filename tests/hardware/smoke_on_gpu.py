@@ -29,11 +29,15 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "collections")]
 
-from ansible_collections.rackready.gpu.plugins.module_utils import facts, smoke_checks, smoke_run, smoke_test, verdict  # noqa: E402
+from ansible_collections.rackready.gpu.plugins.module_utils import facts, smoke_checks, smoke_run, smoke_tiers, verdict  # noqa: E402
 from ansible_collections.rackready.gpu.plugins.module_utils.pci import normalize_bus_id  # noqa: E402
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_checks import Asked  # noqa: E402
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_gpus import ExpectedGpu, dtypes_to_run, expected_gpus  # noqa: E402
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_machine import write_payload  # noqa: E402
 from ansible_collections.rackready.gpu.plugins.module_utils.smoke_payload.options import SETTINGS  # noqa: E402
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_run import Outcome  # noqa: E402
 
-EXCUSED = dict.fromkeys(("container_limits", "device_nodes", "fabric"), "run without a container, on a machine that need not be set up by us")
+EXCUSED = dict.fromkeys(("container_limits", "device_nodes", "fabric", "imex"), "run without a container, on a machine that need not be set up by us")
 PAYLOAD = Path(tempfile.mkdtemp(prefix="rackready-")) / "payload"
 RUN_ID = "hardware0000"
 LIMIT_S = 240
@@ -63,14 +67,14 @@ print(json.dumps({"fp32": good, "fp32_in_tf32": tf32, "one_element_flipped": one
 """
 
 
-def gpus_here() -> list[smoke_checks.ExpectedGpu]:
+def gpus_here() -> list[ExpectedGpu]:
     """The GPUs as nvidia-smi lists them."""
     query = ["nvidia-smi", "--query-gpu=pci.bus_id,uuid,name,compute_cap", "--format=csv,noheader"]
     rows = [line.split(", ") for line in subprocess.run(query, check=True, capture_output=True, text=True, timeout=60).stdout.splitlines() if line]
-    return sorted(smoke_checks.ExpectedGpu(normalize_bus_id(row[0]), None, row[1], row[2], row[3]) for row in rows)
+    return [ExpectedGpu(*row) for row in sorted((normalize_bus_id(row[0]), None, row[1], row[2], row[3]) for row in rows)]
 
 
-def payload(python: str, gpus: list[smoke_checks.ExpectedGpu], lines: list[str], env: dict[str, str]) -> smoke_checks.Outcome:
+def payload(python: str, gpus: list[ExpectedGpu], lines: list[str], env: dict[str, str]) -> Outcome:
     """Run the payload under torchrun as the container would."""
     container = smoke_run.Container(
         image="none@sha256:none",
@@ -78,7 +82,7 @@ def payload(python: str, gpus: list[smoke_checks.ExpectedGpu], lines: list[str],
         payload=str(PAYLOAD),
         backend="cuda",
         ranks=len(gpus),
-        dtypes=smoke_checks.dtypes_to_run(gpus),
+        dtypes=dtypes_to_run(gpus),
         collective=True,
         ulimits=[],
         shm_size="64m",
@@ -102,29 +106,29 @@ def payload(python: str, gpus: list[smoke_checks.ExpectedGpu], lines: list[str],
     command += ["--master-addr", "127.0.0.1", "--master-port", "29500", "--module", smoke_run.PAYLOAD_MODULE]
     child = smoke_run.run_child(command, LIMIT_S, take)
     print("\n".join(child.stderr[-40:]), file=sys.stderr)
-    return smoke_checks.Outcome(container, child, transcript)
+    return Outcome(container, child, transcript)
 
 
-def judge(gpus: list[smoke_checks.ExpectedGpu], outcome: smoke_checks.Outcome) -> verdict.Verdict:
+def judge(gpus: list[ExpectedGpu], outcome: Outcome) -> verdict.Verdict:
     """The verdict over what the payload alone can show."""
-    known = {"pci_bus_id": "", "uuid": ""}
-    host: dict[str, Any] = {
-        "gpus": [{"pci_bus_id": gpu.pci_bus_id} for gpu in gpus],
-        "nvidia_smi": {"state": "ok", "gpus": [{**known, "pci_bus_id": gpu.pci_bus_id, "uuid": gpu.uuid} for gpu in gpus]},
-        "device_nodes": [],
-    }
-    checks = [check for check in smoke_checks.container_checks(gpus, host, outcome) if check["name"] not in EXCUSED]
-    shown = ("gpu_identity", "gpu_count", "container_run", smoke_checks.ALL_REDUCE)
-    required = [r for r in smoke_checks.requirements(gpus) if r.name in shown or r.name.startswith("matmul_exact.")]
+    found = facts.gather(30)
+    checks = [check for check in smoke_checks.container_checks(asked_of(gpus), found, outcome) if check["name"] not in EXCUSED]
+    shown = ("gpu_identity", "gpu_count", "container_run", smoke_tiers.ALL_REDUCE_EXACT)
+    required = [r for r in smoke_tiers.requirements(gpus, gpus, "quick", "cuda") if r.name in shown or r.name.startswith("matmul_exact.")]
     return verdict.evaluate(checks, required, "cuda", not_applicable=EXCUSED)
+
+
+def asked_of(gpus: list[ExpectedGpu]) -> Asked:
+    """What a plan that knows nothing but the cards would ask."""
+    return Asked(gpus, gpus, "quick", "cuda", None, None, "off", EXCUSED, {})
 
 
 def host_side() -> list[dict[str, Any]]:
     """What the checks of the host say here; for reading, since a borrowed machine need not be one that we set up."""
     try:
         found = facts.gather(30)
-        gpus = smoke_checks.expected_gpus([{"pci_bus_id": gpu["pci_bus_id"]} for gpu in found["gpus"]], found)
-        checks = smoke_checks.host_checks(gpus, found, "cuda", None, EXCUSED)
+        gpus = expected_gpus([{"pci_bus_id": gpu["pci_bus_id"]} for gpu in found["gpus"]], found)
+        checks = smoke_checks.host_checks(asked_of(gpus), found)
     except (OSError, ValueError) as error:
         return [{"error": str(error)}]
     return [{"name": check["name"], "status": check["status"], "reason": check["reason"], "value": check["value"]} for check in checks]
@@ -136,7 +140,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, help="folder for lines.jsonl and result.json")
     options = parser.parse_args()
     gpus = gpus_here()
-    smoke_test.write_payload(PAYLOAD)
+    write_payload(PAYLOAD)
     lines: list[str] = []
     print(f"== {len(gpus)} GPUs, host side first ==")
     host = host_side()

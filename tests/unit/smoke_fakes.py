@@ -9,15 +9,21 @@ import json
 import sys
 from typing import Any
 
-from ansible_collections.rackready.gpu.plugins.module_utils.smoke_checks import ExpectedGpu
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_figures import unit_of
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_gpus import ExpectedGpu, dtypes_of
 from ansible_collections.rackready.gpu.plugins.module_utils.smoke_payload.exchange import REDUCE_ROUNDS, VECTORS
 from ansible_collections.rackready.gpu.plugins.module_utils.smoke_payload.products import REPEATS, SHAPES
 from ansible_collections.rackready.gpu.plugins.module_utils.smoke_run import Container
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_tiers import figures_of
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_window import Events, Reading, Slot, Snapshot, Window
 
-from tests.unit.hosts import BUS_IDS
+from tests.unit.hosts import BUS_IDS, DRIVER
 
 RUN = "0123456789ab"
 IMAGE = "registry.example:5000/pytorch@sha256:" + "cd" * 32
+MODEL = "h100-sxm5-80gb"
+KERNEL, CONDITIONS = "torch.mm", "8192 x 8192 x 8192, random data"
+LIBCUDA = f"/usr/lib/x86_64-linux-gnu/libcuda.so.{DRIVER}"
 NODES = {f"/dev/nvidia{index}": [195, index] for index in range(8)}
 LIMITS: dict[str, Any] = {
     "ulimits": {"memlock": [-1, -1], "nofile": [1048576, 1048576], "stack": [67108864, 67108864]},
@@ -64,8 +70,20 @@ def uuid_of(index: int) -> str:
     return f"GPU-01000100-0000-0000-0000-{index:012d}"
 
 
-def gpus(count: int = 8, capability: str | None = "9.0") -> list[ExpectedGpu]:
-    return [ExpectedGpu(BUS_IDS[index], "10de:2330", uuid_of(index), "NVIDIA H100 80GB HBM3", capability) for index in range(count)]
+def gpus(count: int = 8, capability: str | None = "9.0", model: str | None = MODEL) -> list[ExpectedGpu]:
+    return [ExpectedGpu(BUS_IDS[index], "10de:2330", uuid_of(index), "NVIDIA H100 80GB HBM3", capability, model, 80) for index in range(count)]
+
+
+def figure(name: str, median: float = 100.0, **more: Any) -> dict[str, Any]:
+    """The value of a `measured` event; ``more`` replaces or adds."""
+    samples = [median * 0.99, median, median * 1.01]
+    return {"median": median, "samples": samples, "unit": unit_of(name), "kernel": KERNEL, "conditions": CONDITIONS, "seconds": 1.0, **more}
+
+
+def floor(value: float, verified: bool = True, gpus: int = 1, **more: Any) -> dict[str, Any]:
+    """A floor as the plan gives it, for the figures of ``figure``."""
+    known = {"unit": "TFLOP/s", "floor": value, "kernel": KERNEL, "gpus": gpus, "conditions": CONDITIONS, "source": ["lab"], "date": "2026-12"}
+    return {**known, "verified": verified, **more}
 
 
 def container(ranks: int = 2, backend: str = "cuda", **changes: Any) -> Container:
@@ -109,7 +127,8 @@ def rank_events(rank: int, world: int, backend: str = "cuda", dtypes: tuple[str,
     nodes = {**{f"/dev/nvidia{index}": [195, index] for index in range(world)}, "/dev/nvidiactl": [195, 255], "/dev/nvidia-uvm": [511, 0]}
     identity: Event = {"index": rank, "device_count": world}
     if backend == "cuda":
-        identity.update(uuid=uuid_of(rank), pci_bus_id=BUS_IDS[rank], name="NVIDIA H100 80GB HBM3", compute_capability="9.0", memory_mib=81082)
+        named = {"uuid": uuid_of(rank), "pci_bus_id": BUS_IDS[rank], "name": "NVIDIA H100 80GB HBM3"}
+        identity.update(**named, compute_capability="9.0", memory_mib=81082, libcuda=LIBCUDA)
     events: list[Event] = [
         {"event": "start", "world": world, "pid": 10 + rank},
         {"event": "found", "name": "container_limits", "value": LIMITS},
@@ -122,6 +141,10 @@ def rank_events(rank: int, world: int, backend: str = "cuda", dtypes: tuple[str,
     for dtype in dtypes:
         events.append({"event": "stage", "name": f"matmul_exact.{dtype}"})
         events.append(result(f"matmul_exact.{dtype}", "pass", None, matmul_value(backend)))
+    events.append({"event": "found", "name": "product_hash", "value": {dtype: f"{dtype}-sound" for dtype in dtypes_of(gpus(1)[0])}})
+    for name in figures_of(gpus(1)[0], "quick", backend):
+        events.append({"event": "stage", "name": name})
+        events.append({"event": "measured", "name": name, "value": figure(name)})
     events += [
         {"event": "stage", "name": "wait_for_ranks"},
         {"event": "stage", "name": "all_reduce_exact"},
@@ -150,3 +173,44 @@ def all_lines(world: int, backend: str = "cuda") -> list[str]:
 def child(script: str) -> list[str]:
     """A command that runs a Python script as the container's client would run."""
     return [sys.executable, "-u", "-c", script]
+
+
+# --- what is looked at while the GPUs work ----------------------------------------------------------------------------------------------
+
+
+def counters() -> dict[str, Any]:
+    """What nvidia-smi counts of a sound H100, as smoke_window gets it."""
+    return {
+        "ecc": {"volatile_uncorrectable": 0, "volatile_correctable": 0, "aggregate_uncorrectable": 3, "aggregate_correctable": 9},
+        "rows": {
+            "correctable": 1,
+            "uncorrectable": 0,
+            "pending": False,
+            "failure": False,
+            "retirement_pending": None,
+            "channel_repair_pending": False,
+            "tpc_repair_pending": False,
+            "unrepairable_memory": False,
+        },
+        "replays": 4,
+        "link": {"generation": 5, "max_generation": 5, "width": 16, "max_width": 16},
+        "throttle": {
+            "mask": 0x4,
+            "microseconds": {"sw_power_cap": 100, "sync_boost": 0, "sw_thermal_slowdown": 0, "hw_thermal_slowdown": 0, "hw_power_brake_slowdown": 0},
+        },
+    }
+
+
+def links() -> dict[int, dict[str, int]]:
+    return {link: {"Replay Errors": 0, "Recovery Errors": 0, "CRC Errors": 2} for link in range(18)}
+
+
+def snapshot(count: int = 2) -> Snapshot:
+    return Snapshot({BUS_IDS[index]: counters() for index in range(count)}, None, {uuid_of(index): links() for index in range(count)})
+
+
+def window(count: int = 2, **changes: Any) -> Window:
+    """A window in which nothing happened."""
+    readings = {BUS_IDS[index]: [Reading("copy.host_to_device", 0x4, 5, 16), Reading("matmul.bf16", 0x0, 5, 16)] for index in range(count)}
+    made = Window(snapshot(count), snapshot(count), 60.0, readings, {BUS_IDS[index]: Slot(5, 16) for index in range(count)}, Events(), Events())
+    return made._replace(**changes)

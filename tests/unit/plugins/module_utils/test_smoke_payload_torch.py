@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_machine import write_payload
 from ansible_collections.rackready.gpu.plugins.module_utils.smoke_payload import exchange, products
 from ansible_collections.rackready.gpu.plugins.module_utils.smoke_payload.exchange import collective_exact
 from ansible_collections.rackready.gpu.plugins.module_utils.smoke_payload.place import Place
 from ansible_collections.rackready.gpu.plugins.module_utils.smoke_payload.products import PRODUCTS, SHAPES, compare, matmul_exact, operands, reference
 from ansible_collections.rackready.gpu.plugins.module_utils.smoke_run import PAYLOAD_MODULE, Transcript, run_child
-from ansible_collections.rackready.gpu.plugins.module_utils.smoke_test import write_payload
 
 torch = pytest.importorskip("torch", reason="torch is not installed here")
 

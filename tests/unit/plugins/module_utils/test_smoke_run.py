@@ -72,7 +72,8 @@ class TestCommand:
         assert env["NCCL_NVLS_ENABLE"] == "0"
         assert env["OMP_NUM_THREADS"] == "4"
         settings = json.loads(env["RACKREADY_SMOKE"])
-        assert settings == {"backend": "cuda", "run": RUN, "dtypes": ["fp64", "bf16"], "collective": True, "limit": 130}
+        asked = {"backend": "cuda", "run": RUN, "dtypes": ["fp64", "bf16"], "collective": True, "limit": 130, "tier": "quick", "budget": 60}
+        assert settings == {**asked, "figures": [], "trainings": [], "mig": False, "visible": [], "burn_seconds": 0}
 
 
 class Engine:

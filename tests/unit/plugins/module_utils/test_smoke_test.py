@@ -20,13 +20,19 @@ from typing import Any
 
 import jsonschema
 import pytest
-from ansible_collections.rackready.gpu.plugins.module_utils import smoke_payload, smoke_test
-from ansible_collections.rackready.gpu.plugins.module_utils.smoke_checks import Outcome
-from ansible_collections.rackready.gpu.plugins.module_utils.smoke_run import ChildResult, Container, Transcript, build_command
-from ansible_collections.rackready.gpu.plugins.module_utils.smoke_test import Machine, Request, RequestError, payload_source, run_test
+from ansible_collections.rackready.gpu.plugins.module_utils import smoke_hold, smoke_machine, smoke_payload, smoke_probe, smoke_test
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_figures import unit_of
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_gpus import ExpectedGpu
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_host import Bought
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_machine import Look, Machine, payload_source
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_request import Request, RequestError
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_run import ChildResult, Container, Outcome, Transcript, build_command
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_test import run_test
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_window import Events, Snapshot, Window
+from ansible_collections.rackready.gpu.plugins.module_utils.verdict import make_check
 
 from tests.unit.hosts import BUS_IDS, CONVERGED, DRIVER, facts_for
-from tests.unit.smoke_fakes import IMAGE, RUN, Event, lines, rank_events, result, uuid_of
+from tests.unit.smoke_fakes import IMAGE, MODEL, RUN, Event, floor, lines, rank_events, result, uuid_of, window
 
 SCHEMAS = Path(__file__).parents[4] / "plugins/plugin_utils/schemas"
 ROOT = Path(__file__).parents[4]
@@ -34,12 +40,16 @@ PAYLOAD = {path.name: path.read_text(encoding="utf-8") for path in Path(smoke_pa
 READ_PAYLOAD = """
 import json, sys
 sys.path.insert(0, sys.argv[1])
-from ansible_collections.rackready.gpu.plugins.module_utils import smoke_test
-print(json.dumps(smoke_test.payload_source()))
+from ansible_collections.rackready.gpu.plugins.module_utils import smoke_machine
+print(json.dumps(smoke_machine.payload_source()))
 """
 WORLD = 2
 DIGEST = IMAGE.partition("@")[2]
 STAMP = {"release": "2026.11-longterm", "image_digest": DIGEST, "driver": DRIVER, "gpus": [uuid_of(0), uuid_of(1)], "mig": "off", "tier": "quick"}
+EXCUSES = {"imex": "no rack", "window.sxid": "no NVSwitch"}
+FIGURES = ("matmul.bf16", "memory.copy", "copy.host_to_device", "copy.device_to_host")
+FLOORS = {MODEL: {name: [floor(90, unit=unit_of(name))] for name in FIGURES}}
+CPU = {**EXCUSES, **{f"speed.{name}": "on the CPU" for name in FIGURES}}
 OLD = {**STAMP, "schema": 1, "verdict": "accepted", "time": "2026-11-01T00:00:00Z"}
 
 
@@ -48,16 +58,33 @@ def request(**changes: Any) -> Request:
         image=IMAGE,
         backend="cuda",
         tier="quick",
-        gpus=[{"pci_bus_id": bus_id, "pci_id": "10de:2330", "compute_capability": "9.0"} for bus_id in BUS_IDS[:WORLD]],
+        gpus=[{"pci_bus_id": bus_id, "pci_id": "10de:2330", "compute_capability": "9.0", "model": MODEL, "memory_gb": 80} for bus_id in BUS_IDS[:WORLD]],
         ulimits=["memlock=-1", "stack=67108864"],
         shm_size="1g",
         env={},
-        not_applicable={},
+        not_applicable=EXCUSES,
         degraded="accept",
         stamp=STAMP,
         timeout=300,
+        bought=Bought(MODEL, WORLD),
+        floors=FLOORS,
     )
     return made._replace(**changes)
+
+
+class Watched:
+    """A double of what looks at the GPUs while they work."""
+
+    def __init__(self, window: Window) -> None:
+        self.window = window
+        self.asked: list[bool] = []
+
+    def tick(self, stages: object) -> None:
+        pass
+
+    def finish(self, ask: bool) -> Window:
+        self.asked.append(ask)
+        return self.window if ask else self.window._replace(after=Snapshot({}, "no time"))
 
 
 class Host:
@@ -73,6 +100,10 @@ class Host:
         self.containers: list[Container] = []
         self.payloads: list[tuple[dict[str, str], set[int]]] = []
         self.leftovers = ""
+        self.looked: Watched | None = None
+        self.window = window(WORLD)
+        self.engine: dict[str, tuple[int | None, str, str]] = {}
+        self.takes_s = 0.0
         self.engine_error: str | None = None
         self.heard = True
 
@@ -81,6 +112,10 @@ class Host:
             gather=self.gather,
             run=self.run,
             run_container=self.run_container,
+            watch=self.watch,
+            advise=lambda request, facts, seen: [make_check("pcie_path", "degraded", "ACS", required=False)],
+            topology=lambda: "GPU0 X",
+            kernel_log=Events,
             sleep=self.sleep,
             monotonic=lambda: self.now,
             utc=lambda: "2026-12-01T04:00:00Z",
@@ -88,6 +123,10 @@ class Host:
             heard=lambda: self.heard,
             state_dir=self.state_dir,
         )
+
+    def watch(self, parts: Sequence[ExpectedGpu]) -> Watched:
+        self.looked = Watched(self.window)
+        return self.looked
 
     def gather(self) -> dict[str, Any]:
         return self.facts.pop(0) if len(self.facts) > 1 else self.facts[0]
@@ -99,21 +138,29 @@ class Host:
         self.asked.append(list(command))
         if self.engine_error:
             return None, "", self.engine_error
+        what = "call" if "call" in command else "reload" if "daemon-reload" in command else command[1]
+        if what in self.engine:
+            return self.engine[what]
         return 0, self.leftovers if command[1] == "ps" else "", ""
 
-    def run_container(self, container: Container) -> Outcome:
+    def run_container(self, container: Container, look: Look) -> Outcome:
+        self.now += self.takes_s
         self.containers.append(container)
         folder = Path(container.payload)
         package = folder / "smoke_payload"
         assert [stat.S_IMODE(path.stat().st_mode) for path in (folder.parent, folder, package)] == [0o700, 0o755, 0o755]
         files = list(package.iterdir())
+        assert (folder / smoke_hold.PROBE).read_text(encoding="utf-8") == Path(smoke_probe.__file__).read_text(encoding="utf-8")
         self.payloads.append(({path.name: path.read_text(encoding="utf-8") for path in files}, {stat.S_IMODE(path.stat().st_mode) for path in files}))
         transcript = Transcript(container.run_id, container.ranks, clock=lambda: 0.0)
         for rank in range(container.ranks):
-            said = self.events[rank] if self.events else rank_events(rank, container.ranks, container.backend)
+            said = self.said(rank, container)
             transcript.feed(lines(rank, said))
         ended: dict[str, Any] = {"exit_code": 0, "timed_out": False, "seconds": 20.0, "stdout": [], "stderr": [], **self.child}
         return Outcome(container, ChildResult(**ended), transcript)
+
+    def said(self, rank: int, container: Container) -> list[Event]:
+        return self.events[rank] if self.events else rank_events(rank, container.ranks, container.backend)
 
     def with_stamp(self, stamp: dict[str, Any]) -> Host:
         self.state_dir.mkdir(exist_ok=True)
@@ -153,7 +200,7 @@ class TestVerdicts:
     @pytest.mark.parametrize(("backend", "verdict"), [("cuda", "accepted"), ("cpu", "simulated")])
     def test_a_sound_host_gets_its_stamp(self, tmp_path: Path, backend: str, verdict: str) -> None:
         host = Host(tmp_path)
-        returned = run_test(request(backend=backend), host.machine())
+        returned = run_test(request(backend=backend, not_applicable=CPU if backend == "cpu" else EXCUSES), host.machine())
         assert (returned["verdict"], returned["changed"]) == (verdict, True), returned["reason"]
         assert host.stamp == {**STAMP, "schema": 1, "verdict": verdict, "time": "2026-12-01T04:00:00Z"} == returned["stamp"]
         assert stat.S_IMODE((host.state_dir / "stamp.json").stat().st_mode) == 0o644
@@ -236,7 +283,7 @@ class TestTheStampWhileTheTestRuns:
     def test_a_test_that_is_torn_down_leaves_none(self, tmp_path: Path, ending: BaseException) -> None:
         host = Host(tmp_path).with_stamp(OLD)
 
-        def torn(container: Container) -> Outcome:
+        def torn(container: Container, look: Look) -> Outcome:
             raise ending
 
         with pytest.raises(type(ending)):
@@ -248,9 +295,9 @@ class TestTheStampWhileTheTestRuns:
         host = Host(tmp_path).with_stamp(OLD)
         seen: list[Any] = []
 
-        def watched(container: Container) -> Outcome:
+        def watched(container: Container, look: Look) -> Outcome:
             seen.append(host.stamp)
-            return host.run_container(container)
+            return host.run_container(container, look)
 
         returned = run_test(request(), host.machine()._replace(run_container=watched))
         assert (seen, returned["verdict"], returned["diff"]["before"]) == ([None], "accepted", OLD)
@@ -314,7 +361,7 @@ class TestFabric:
 
     def test_a_board_without_one_is_not_waited_for(self, tmp_path: Path) -> None:
         host = Host(tmp_path, [registering()])
-        returned = run_test(request(not_applicable={"fabric": "no NVSwitch"}), host.machine())
+        returned = run_test(request(not_applicable={**EXCUSES, "fabric": "no NVSwitch"}), host.machine())
         assert (returned["verdict"], host.now) == ("accepted", 1000)
         assert [c["reason"] for c in returned["checks"] if c["name"] == "fabric"] == ["no NVSwitch"] * 2
 
@@ -331,7 +378,7 @@ class TestContainer:
 
     def test_what_the_plan_excused_is_not_tried(self, tmp_path: Path) -> None:
         host = Host(tmp_path)
-        excused = {"all_reduce_exact": "instances cannot talk to each other", "matmul_exact.fp8": "no such unit"}
+        excused = {**EXCUSES, "all_reduce_exact": "instances cannot talk to each other", "matmul_exact.fp8": "no such unit"}
         returned = run_test(request(not_applicable=excused), host.machine())
         [container] = host.containers
         assert (container.collective, "fp8" in container.dtypes, "bf16" in container.dtypes) == (False, False, True)
@@ -346,7 +393,7 @@ class TestContainer:
     def test_the_payload_is_gone_also_after_an_exception(self, tmp_path: Path) -> None:
         host = Host(tmp_path)
 
-        def interrupted(container: Container) -> Outcome:
+        def interrupted(container: Container, look: Look) -> Outcome:
             raise SystemExit(143)
 
         with pytest.raises(SystemExit):
@@ -367,7 +414,7 @@ class TestContainer:
             return call
 
         returned = run_test(request(), machine._replace(gather=note("gather", machine.gather), run=note("run", machine.run)))
-        assert order == ["run", "run", "gather", "gather"]
+        assert order[:4] == ["run", "run", "gather", "gather"]
         assert returned["containers_removed"] == ["aaa"]
 
     def test_without_time_left_none_is_started(self, tmp_path: Path) -> None:
@@ -432,15 +479,15 @@ class TestWhetherSomebodyHears:
     def test_until_the_other_end_is_closed(self, make: Callable[[], tuple[int, int]]) -> None:
         theirs, ours = make()
         try:
-            assert smoke_test.is_heard(ours)
+            assert smoke_machine.is_heard(ours)
             os.write(ours, b"an unread line\n")
-            assert smoke_test.is_heard(ours)
+            assert smoke_machine.is_heard(ours)
             os.close(theirs)
-            assert not smoke_test.is_heard(ours)
+            assert not smoke_machine.is_heard(ours)
         finally:
             os.close(ours)
 
     def test_a_file_and_the_null_device_are_no_closed_connections(self, tmp_path: Path) -> None:
         for path in (tmp_path / "output", Path("/dev/null")):
             with path.open("w", encoding="utf-8") as stream:
-                assert smoke_test.is_heard(stream.fileno())
+                assert smoke_machine.is_heard(stream.fileno())
