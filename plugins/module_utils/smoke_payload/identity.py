@@ -7,9 +7,21 @@ from __future__ import annotations
 
 import ctypes
 import re
-from typing import Any
+from typing import Any, Callable
 
 from .report import words_of
+
+# CUdevice_attribute (cuda.h): what torch's properties do not tell.
+COMPUTE_MODE, ECC_ENABLED, MULTICAST = 20, 32, 132
+COMPUTE_MODES = {0: "default", 2: "prohibited", 3: "exclusive process"}
+
+
+def driver_library() -> Any:
+    """The driver's own interface, as this process loaded it; None where it is not there."""
+    try:
+        return ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return None
 
 
 def identity_from_libcuda(index: int) -> dict[str, str]:
@@ -18,12 +30,8 @@ def identity_from_libcuda(index: int) -> dict[str, str]:
     Only after CUDA was initialised in this process. Empty where the library or the call is not there.
     """
     found: dict[str, str] = {}
-    try:
-        cuda = ctypes.CDLL("libcuda.so.1")
-    except OSError:
-        return found
-    device = ctypes.c_int()
-    if cuda.cuDeviceGet(ctypes.byref(device), ctypes.c_int(index)) != 0:
+    cuda, device = driver_library(), ctypes.c_int()
+    if cuda is None or cuda.cuDeviceGet(ctypes.byref(device), ctypes.c_int(index)) != 0:
         return found
     text = ctypes.create_string_buffer(64)
     if cuda.cuDeviceGetPCIBusId(text, ctypes.c_int(64), device) == 0:
@@ -35,8 +43,30 @@ def identity_from_libcuda(index: int) -> dict[str, str]:
     return found
 
 
+def driver_facts(index: int) -> dict[str, Any]:
+    """What only the driver tells: compute mode, whether ECC is on, whether it offers NVLink multicast, the CUDA version that it speaks. None where it does not.
+
+    Only after CUDA was initialised in this process.
+    """
+    found: dict[str, Any] = {"compute_mode": None, "ecc": None, "multicast": None, "driver_cuda": None}
+    cuda, device, number = driver_library(), ctypes.c_int(), ctypes.c_int()
+    if cuda is None or cuda.cuDeviceGet(ctypes.byref(device), ctypes.c_int(index)) != 0:
+        return found
+    attributes: dict[str, tuple[int, Callable[[int], Any]]] = {
+        "compute_mode": (COMPUTE_MODE, lambda value: COMPUTE_MODES.get(value, str(value))),
+        "ecc": (ECC_ENABLED, bool),
+        "multicast": (MULTICAST, bool),
+    }
+    for name, (attribute, meaning) in attributes.items():
+        if cuda.cuDeviceGetAttribute(ctypes.byref(number), ctypes.c_int(attribute), device) == 0:
+            found[name] = meaning(number.value)
+    if cuda.cuDriverGetVersion(ctypes.byref(number)) == 0:
+        found["driver_cuda"] = f"{number.value // 1000}.{number.value % 1000 // 10}"
+    return found
+
+
 def cuda_identity(torch: Any, index: int) -> dict[str, Any]:
-    """Who the device ``index`` is: uuid (``GPU-...``), pci_bus_id (``0000:1a:00.0``), name, capability, memory in MiB. Unknown ones are None."""
+    """Who the device ``index`` is: uuid (``GPU-...``), pci_bus_id (``0000:1a:00.0``), name, capability, memory in MiB, driver_facts. Unknown ones are None."""
     properties = torch.cuda.get_device_properties(index)
     named: dict[str, Any] = {"uuid": None, "pci_bus_id": None}
     if hasattr(properties, "uuid"):
@@ -53,7 +83,9 @@ def cuda_identity(torch: Any, index: int) -> dict[str, Any]:
         "name": properties.name,
         "compute_capability": f"{properties.major}.{properties.minor}",
         "memory_mib": properties.total_memory // 2**20,
+        "multiprocessors": getattr(properties, "multi_processor_count", None),
         "device_count": torch.cuda.device_count(),
+        **driver_facts(index),
     }
 
 

@@ -5,7 +5,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, NamedTuple
+from typing import Any, Callable, Iterator, NamedTuple
+
+from .budget import Deadline, NoTimeLeft
+from .place import Place
 
 
 class Product(NamedTuple):
@@ -35,9 +38,23 @@ PRODUCTS = {
 LOWEST_CAPABILITY = {"fp64": (0, 0), "fp32": (0, 0), "fp16": (5, 3), "tf32": (8, 0), "bf16": (8, 0), "fp8": (8, 9)}
 # Rows, inner length, columns; the inner length must keep every product of PRODUCTS inside its exact_max (a unit test says so).
 SHAPES = {"cuda": (4096, 1024, 4096), "cpu": (128, 128, 128)}
+# How often the product is repeated, by backend: at least so often in the tier ``quick`` ...
 REPEATS = {"cuda": 8, "cpu": 2}
+# ... and in the others so often, except where a chip may be slow: that is repeated as time allows, but so often at least.
+THOROUGH_REPEATS = {"cuda": 1000, "cpu": 10}
+THOROUGH_REPEATS_SLOW = {"cuda": 64, "cpu": 10}
+SLOW = ("fp64", "fp32")
+# Seconds that the repeats of a slow format may take beyond the least.
+REPEAT_SECONDS = 2.0
 # Up to this many multiplications the reference is computed in 64-bit integers as a whole, above it in fp64 on the CPU, with a part in integers.
 INTEGER_WORK_MAX = 2**27
+
+
+def least_repeats(dtype: str, backend: str, tier: str) -> int:
+    """How many products of a format a pass has compared at least, the first included."""
+    if tier == "quick":
+        return REPEATS[backend]
+    return (THOROUGH_REPEATS_SLOW if dtype in SLOW else THOROUGH_REPEATS)[backend]
 
 
 def operands(torch: Any, product: Product, shape: tuple[int, int, int]) -> tuple[Any, Any]:
@@ -68,31 +85,42 @@ def torch_dtype(torch: Any, dtype: str) -> Any:
     return getattr(torch, names[dtype])
 
 
-def multiplier(torch: Any, dtype: str, a: Any, b: Any, device: str) -> Callable[[], Any]:
-    """A callable that computes the product on the device, each time into memory that held NaN before: work that did not happen cannot look right."""
-    kind = torch_dtype(torch, dtype)
-    left = a.double().to(kind).to(device)
-    right = b.double().to(kind).to(device)
-    shape = (a.shape[0], b.shape[1])
-    if dtype == "fp8":
-        # cuBLASLt wants the second matrix column by column.
-        right = right.t().contiguous().t()
-        one = torch.ones((), dtype=torch.float32, device=device)
+def set_precision(torch: Any, dtype: str) -> None:
+    """Let fp32 products run in fp32 or, for tf32, in TF32; partial sums of split products stay in fp32."""
+    # 'highest' is true fp32; 'high' lets the matrix units take TF32.
+    torch.set_float32_matmul_precision("high" if dtype == "tf32" else "highest")
+    torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
+    torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
 
-        def scaled() -> Any:
-            poison = torch.full(shape, float("nan"), dtype=torch.bfloat16, device=device)
-            del poison  # the allocator hands the same block to the product
-            out = torch._scaled_mm(left, right, scale_a=one, scale_b=one, out_dtype=torch.bfloat16, use_fast_accum=False)
-            return out[0] if isinstance(out, tuple) else out
 
-        return scaled
+def multiplier(torch: Any, dtype: str, left: Any, right: Any, fast: bool = False) -> Callable[[Any], Any]:
+    """A callable that computes the product of two matrices of a format on their device, into the given output or, in fp8, into a new one that it returns.
 
-    def plain() -> Any:
-        out = torch.full(shape, float("nan"), dtype=kind, device=device)
-        torch.mm(left, right, out=out)
-        return out
+    ``fast``: whether an fp8 product may add up in the matrix unit's own accumulator alone, which on Hopper has 14 bits.
+    """
+    if dtype != "fp8":
+        return lambda out: torch.mm(left, right, out=out)
+    columns = right.t().contiguous().t()
+    one = torch.ones((), dtype=torch.float32, device=left.device)
+    return lambda _out: scaled_product(torch, left, columns, (one, one), fast)
 
-    return plain
+
+def scaled_product(torch: Any, left: Any, right: Any, scales: tuple[Any, Any], fast: bool = False) -> Any:
+    """The product of two fp8 matrices, times both scales, in bf16. ``right`` has to lie column by column, as cuBLASLt wants it."""
+    common = {"scale_a": scales[0], "scale_b": scales[1], "out_dtype": torch.bfloat16}
+    try:
+        made = torch._scaled_mm(left, right, use_fast_accum=fast, **common)
+    except TypeError:  # 2.1 has no such choice and adds up in full
+        made = torch._scaled_mm(left, right, **common)
+    return made[0] if isinstance(made, tuple) else made  # a pair until 2.4
+
+
+def poisoned(place: Place, dtype: str, shape: tuple[int, int, int]) -> Any:
+    """Memory for a product that holds NaN: work that did not happen cannot look right. None in fp8, whose product the allocator gives that same block."""
+    torch = place.torch
+    kind = torch.bfloat16 if dtype == "fp8" else torch_dtype(torch, dtype)
+    memory = torch.full((shape[0], shape[2]), float("nan"), dtype=kind, device=place.device)
+    return None if dtype == "fp8" else memory
 
 
 def compare(torch: Any, out: Any, truth: Any) -> dict[str, Any]:
@@ -112,27 +140,37 @@ def compare(torch: Any, out: Any, truth: Any) -> dict[str, Any]:
     return found
 
 
-def matmul_exact(torch: Any, dtype: str, backend: str, device: str) -> tuple[str, str | None, dict[str, Any]]:
+def matmul_exact(place: Place, dtype: str, deadline: Deadline | None = None) -> Any:
     """One exactly checked matrix product, repeated; (status, reason, value)."""
-    product = PRODUCTS[dtype]
-    # 'highest' is true fp32; 'high' lets the matrix units take TF32. Partial sums of split products stay in fp32.
-    torch.set_float32_matmul_precision("high" if dtype == "tf32" else "highest")
-    torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
-    torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
-    a, b = operands(torch, product, SHAPES[backend])
+    torch, shape = place.torch, SHAPES[place.backend]
+    set_precision(torch, dtype)
+    a, b = operands(torch, PRODUCTS[dtype], shape)
     truth = reference(torch, a, b)
-    multiply = multiplier(torch, dtype, a, b, device)
-    first = multiply()
-    if first.device.type != backend:
-        return "could_not_run", f"the product was computed on {first.device.type}, not on {backend}", {}
-    value = {"shape": list(SHAPES[backend]), **compare(torch, first, truth)}
+    kind = torch_dtype(torch, dtype)
+    multiply = multiplier(torch, dtype, a.double().to(kind).to(place.device), b.double().to(kind).to(place.device))
+    first = multiply(poisoned(place, dtype, shape))
+    if first.device.type != place.backend:
+        return "could_not_run", f"the product was computed on {first.device.type}, not on {place.backend}", {}
+    value = {"shape": list(shape), **compare(torch, first, truth)}
     value["repeats"] = 1
     if value["wrong"]:
         return "fail", "{wrong} of {elements} elements are wrong ({nan} NaN, {inf} Inf), the first: {first_wrong}".format(**value), value
-    for _repeat in range(REPEATS[backend] - 1):
-        again = multiply()
+    for again in repeated(place, dtype, lambda: multiply(poisoned(place, dtype, shape)), deadline):
         value["repeats"] += 1
         if not torch.equal(again, first):
             value.update(compare(torch, again, truth))
             return "fail", "repetition {repeats} differs from the first, correct product in {wrong} elements: {first_wrong}".format(**value), value
     return "pass", None, value
+
+
+def repeated(place: Place, dtype: str, multiply: Callable[[], Any], deadline: Deadline | None) -> Iterator[Any]:
+    """The product again and again, as often as the tier wants it beyond the first. NoTimeLeft where that does not fit."""
+    least = least_repeats(dtype, place.backend, place.tier)
+    most = least if place.tier == "quick" else THOROUGH_REPEATS[place.backend]
+    soon = deadline.sooner(REPEAT_SECONDS) if deadline else None
+    for done in range(1, most):
+        if done < least and deadline and deadline.over():
+            raise NoTimeLeft(f"{done} of {least} products were made and right")
+        if done >= least and soon and soon.over():
+            return
+        yield multiply()

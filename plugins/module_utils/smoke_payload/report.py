@@ -8,7 +8,8 @@ Each line is one JSON object, complete by itself and written in one piece::
     {"rackready_smoke": 1, "run": "<id>", "rank": 3, "seq": 7, "event": "stage", "name": "matmul_exact.bf16"}
 
 Events: ``start``; ``stage`` (announced before it begins, so that a hang names its stage); ``found`` (facts, by ``name``); ``check`` (a result, with
-``status`` pass, fail or could_not_run, ``reason``, ``value``, ``duration_s`` in seconds); ``end`` (this rank has said everything).
+``status`` pass, fail or could_not_run, ``reason``, ``value``, ``duration_s`` in seconds); ``measured`` (a figure, by ``name``: ``value`` has ``median``,
+``samples``, ``unit``, ``kernel``, ``conditions``, ``seconds``; the host judges it); ``end`` (this rank has said everything).
 """
 
 from __future__ import annotations
@@ -53,7 +54,16 @@ class Reporter:
 
 def status_of(error: BaseException) -> str:
     """What an error in a check's own work says: software that lacks the operation could not run it, everything else is a failure of the machine."""
-    lacking = ("no kernel image is available", "not implemented for", "only supported", "is not supported", "not compiled with")
+    lacking = (
+        "no kernel image is available",
+        "not implemented for",
+        "only supported",
+        "is not supported",
+        "not compiled with",
+        "does not support",
+        "no support for",
+        "out of memory",
+    )
     if isinstance(error, (ImportError, AttributeError, NotImplementedError, TypeError, AssertionError)):
         return "could_not_run"
     return "could_not_run" if any(words in str(error) for words in lacking) else "fail"

@@ -72,3 +72,17 @@ def find_libcuda(maps: Path = Path("/proc/self/maps")) -> str | None:
     except OSError:
         return None
     return None
+
+
+def cpus_near(pci_bus_id: str | None, root: Path = Path("/")) -> set[int]:
+    """The CPUs next to a PCI device that this process may use; empty where the kernel does not tell or there are none."""
+    if not pci_bus_id:
+        return set()
+    near: set[int] = set()
+    try:
+        for part in (root / "sys/bus/pci/devices" / pci_bus_id / "local_cpulist").read_text(encoding="utf-8").strip().split(","):
+            first, _, last = part.partition("-")
+            near.update(range(int(first), int(last or first) + 1))
+    except (OSError, ValueError):
+        return set()
+    return near & os.sched_getaffinity(0)

@@ -16,19 +16,21 @@ from typing import Any
 import pytest
 from ansible_collections.rackready.gpu.plugins.module_utils.smoke_machine import write_payload
 from ansible_collections.rackready.gpu.plugins.module_utils.smoke_payload import exchange, products
-from ansible_collections.rackready.gpu.plugins.module_utils.smoke_payload.exchange import all_reduce_exact
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_payload.exchange import collective_exact
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_payload.place import Place
 from ansible_collections.rackready.gpu.plugins.module_utils.smoke_payload.products import PRODUCTS, SHAPES, compare, matmul_exact, operands, reference
 from ansible_collections.rackready.gpu.plugins.module_utils.smoke_run import PAYLOAD_MODULE, Transcript, run_child
 
 torch = pytest.importorskip("torch", reason="torch is not installed here")
 
 SMALL = (64, 64, 64)
+CPU = Place(torch, "cpu", "cpu")
 
 
 class TestProducts:
     @pytest.mark.parametrize("dtype", list(PRODUCTS))
     def test_exact_on_the_cpu(self, dtype: str) -> None:
-        status, reason, value = matmul_exact(torch, dtype, "cpu", "cpu")
+        status, reason, value = matmul_exact(CPU, dtype)
         assert (status, reason) == ("pass", None)
         assert (value["elements"], value["wrong"], value["nan"], value["inf"], value["repeats"]) == (16384, 0, 0, 0, 2)
 
@@ -71,7 +73,7 @@ class TestProducts:
 
     def test_a_product_that_never_happened_is_wrong(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(torch, "mm", lambda a, b, out=None: out if out is not None else a @ b)
-        status, reason, value = matmul_exact(torch, "fp32", "cpu", "cpu")
+        status, reason, value = matmul_exact(CPU, "fp32")
         assert (status, value["nan"]) == ("fail", 16384)
         assert "16384 of 16384 elements are wrong (16384 NaN, 0 Inf)" in str(reason)
 
@@ -89,7 +91,7 @@ class TestProducts:
             return out
 
         monkeypatch.setattr(torch, "mm", flaky)
-        status, reason, value = matmul_exact(torch, "bf16", "cpu", "cpu")
+        status, reason, value = matmul_exact(CPU, "bf16")
         assert (status, value["repeats"], value["wrong"]) == ("fail", 2, 1)
         assert "repetition 2 differs" in str(reason)
 
@@ -98,22 +100,22 @@ class TestProducts:
         narrower = {"fp64": "fp32", "fp32": "fp16"}
         monkeypatch.setattr(products, "torch_dtype", lambda module, dtype: real(module, narrower[dtype]))
         for dtype in narrower:
-            assert matmul_exact(torch, dtype, "cpu", "cpu")[0] == "fail"
+            assert matmul_exact(CPU, dtype)[0] == "fail"
 
 
 class TestCollective:
-    def run(self, monkeypatch: pytest.MonkeyPatch, bend: Any, world: int = 3) -> tuple[str, str | None, dict[str, Any]]:
+    def run(self, monkeypatch: pytest.MonkeyPatch, bend: Any, world: int = 3) -> Any:
         """all_reduce of rank 1 with the sum done by a double that may bend it."""
         state = {"turn": 0}
 
         def summed(mine: Any) -> None:
             size, turn = mine.numel(), state["turn"] % exchange.REDUCE_ROUNDS % 2
-            mine.copy_(sum(exchange.reduce_term(torch, size, rank, turn) for rank in range(world)))
+            mine.copy_(sum(exchange.term(torch, size, rank, turn) for rank in range(world)))
             state["turn"] += 1
             bend(mine)
 
         monkeypatch.setattr(torch.distributed, "all_reduce", summed)
-        return all_reduce_exact(torch, "cpu", "cpu", 1, world)
+        return collective_exact(CPU._replace(rank=1, world=world), "all_reduce_exact")
 
     def test_the_right_sum_passes(self, monkeypatch: pytest.MonkeyPatch) -> None:
         status, reason, value = self.run(monkeypatch, lambda mine: None)
@@ -129,11 +131,11 @@ class TestCollective:
 
         status, reason, value = self.run(monkeypatch, once)
         assert (status, value["wrong"]) == ("fail", 1)
-        assert "1 of 665610 summed elements are wrong" in str(reason)
+        assert "1 of 665610 exchanged elements are wrong" in str(reason)
 
     def test_a_sum_that_never_happened_is_a_failure(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(torch.distributed, "all_reduce", lambda mine: None)
-        assert all_reduce_exact(torch, "cpu", "cpu", 1, 3)[0] == "fail"
+        assert collective_exact(CPU._replace(rank=1, world=3), "all_reduce_exact")[0] == "fail"
 
 
 def torchrun(ranks: int, folder: Path, port: int) -> list[str]:
@@ -161,7 +163,7 @@ def test_everything_under_torchrun(ranks: int, tmp_path: Path, monkeypatch: pyte
     for log in transcript.ranks.values():
         assert log.started and log.ended
         assert {name: [r.status for r in results] for name, results in log.results.items()} == {
-            name: ["pass"] for name in [*(f"matmul_exact.{dtype}" for dtype in PRODUCTS), "all_reduce_exact"]
+            name: ["pass"] for name in [*(f"{check}.{dtype}" for check in ("matmul_exact", "matmul_repeat") for dtype in PRODUCTS), "all_reduce_exact"]
         }
         assert log.results["all_reduce_exact"][0].value["world"] == ranks
 
