@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any, Mapping, NamedTuple, Sequence
 
-from ansible_collections.rackready.gpu.plugins.module_utils import smoke_figures
+from ansible_collections.rackready.gpu.plugins.module_utils import smoke_evidence, smoke_figures
 from ansible_collections.rackready.gpu.plugins.module_utils.smoke_container import LOST_RESULT, container_limits, container_run, without_result
 from ansible_collections.rackready.gpu.plugins.module_utils.smoke_figures import ALL_REDUCE, HOST_COPIES, PAIRS, Figure, Floors
 from ansible_collections.rackready.gpu.plugins.module_utils.smoke_gpus import ExpectedGpu
@@ -40,11 +40,8 @@ from ansible_collections.rackready.gpu.plugins.module_utils.smoke_identity impor
     libcuda,
     owners_of,
 )
-from ansible_collections.rackready.gpu.plugins.module_utils.smoke_payload.exchange import REDUCE_ROUNDS, VECTORS
-from ansible_collections.rackready.gpu.plugins.module_utils.smoke_payload.products import REPEATS, SHAPES
 from ansible_collections.rackready.gpu.plugins.module_utils.smoke_run import Container, Outcome, Result
 from ansible_collections.rackready.gpu.plugins.module_utils.smoke_tiers import (
-    ALL_REDUCE_EXACT,
     BURN,
     COLLECTIVES,
     OPTIONAL_TRAININGS,
@@ -144,9 +141,9 @@ def _seen_again(asked: Asked, facts: Facts, outcome: Outcome, owners: Mapping[in
 def payload_checks(rank: int, part: ExpectedGpu, asked: Asked, outcome: Outcome) -> list[Check]:
     """The checks that the payload made on one part, required ones without a result included."""
     log = outcome.transcript.ranks[rank]
-    mine = [name for name in part_checks(part, asked.tier, asked.backend) if name.startswith(("matmul_exact.", "training.")) or name in _BY_PAYLOAD]
+    mine = [name for name in part_checks(part, asked.tier, asked.backend) if name.startswith(_FAMILIES) or name in _BY_PAYLOAD]
     # What it ran beyond that counts too: formats of a chip that the catalog does not know, and what only some images can do.
-    more = [name for name in log.results if name.startswith(("matmul_exact.", "training."))]
+    more = [name for name in log.results if name.startswith(_FAMILIES)]
     checks = []
     for name in dict.fromkeys([*mine, *more]):
         if name in asked.excused and name not in log.results:
@@ -156,6 +153,7 @@ def payload_checks(rank: int, part: ExpectedGpu, asked: Asked, outcome: Outcome)
     return checks
 
 
+_FAMILIES = (smoke_evidence.EXACT, smoke_evidence.REPEAT, smoke_evidence.TRAINING)
 _BY_PAYLOAD = (*COLLECTIVES, PAIR_EXACT, BURN)
 
 
@@ -228,7 +226,7 @@ def _from_payload(name: str, result: Result, part: ExpectedGpu, container: Conta
     """A payload's result as a check. A pass without the numbers of the whole work is none."""
     status, reason = result.status, result.reason
     if status == PASS:
-        lacking = _lacks_evidence(name, result.value, container)
+        lacking = smoke_evidence.lacking(name, result.value, container)
         if lacking:
             status, reason = COULD_NOT_RUN, f"the payload said pass, but {lacking}"
     elif status not in (FAIL, COULD_NOT_RUN):
@@ -248,20 +246,3 @@ def _from_payload(name: str, result: Result, part: ExpectedGpu, container: Conta
     # What only some images can do counts where it ran.
     required = status == FAIL or name not in OPTIONAL_TRAININGS
     return make_check(name, status, reason, remedy=remedy, value=result.value, source=source, gpu=part.gpu, duration_s=result.duration_s, required=required)
-
-
-def _lacks_evidence(name: str, value: Any, container: Container) -> str | None:
-    """What is missing from the numbers of a pass, or None. The amounts are those that the payload must have worked through."""
-    if not isinstance(value, dict):
-        return "gave no numbers"
-    if name == ALL_REDUCE_EXACT:
-        rounds = 2 * len(VECTORS[container.backend]) * REDUCE_ROUNDS
-        wanted: dict[str, Any] = {"world": container.ranks, "rounds": rounds, "elements": 2 * sum(VECTORS[container.backend]) * REDUCE_ROUNDS}
-    else:
-        rows, _inner, columns = SHAPES[container.backend]
-        wanted = {"shape": list(SHAPES[container.backend]), "elements": rows * columns, "repeats": REPEATS[container.backend]}
-    wanted.update(wrong=0, nan=0, inf=0)
-    for key, amount in wanted.items():
-        if value.get(key) != amount or isinstance(value.get(key), bool):
-            return f"{key} is {value.get(key)!r}, {amount} is the whole test"
-    return None

@@ -17,7 +17,7 @@ NVLS = "nvls"
 NVLS_VARIABLE = "NCCL_NVLS_ENABLE"
 NVLS_OFF = {NVLS_VARIABLE: "0"}
 # Before any work on a GPU: a rank that ended in one of these shows nothing about a GPU.
-BEFORE_WORK = ("", "import_torch", "wait_for_ranks")
+BEFORE_WORK = ("", "import_torch", "meet")
 _RENDEZVOUS = re.compile(r"address already in use|EADDRINUSE|RendezvousConnectionError|DistStoreError|DistNetworkError|the ranks could not meet", re.IGNORECASE)
 _NVLS = re.compile(r"nvls|multicast", re.IGNORECASE)
 
@@ -74,8 +74,14 @@ def _nvls_words(outcome: Outcome) -> str | None:
     results = [result for log in outcome.transcript.ranks.values() for result in log.results.get(ALL_REDUCE_EXACT, [])]
     if results and all(result.status == "pass" for result in results):
         return None
-    lines = [*_reasons(outcome), *outcome.child.stdout, *outcome.child.stderr]
+    lines = [*_reasons(outcome), *_warnings(outcome), *outcome.child.stdout, *outcome.child.stderr]
     return next((line[:300] for line in lines if _NVLS.search(line)), None)
+
+
+def _warnings(outcome: Outcome) -> list[str]:
+    """NCCL's own words, which the payload has it write into a file."""
+    said = [log.found["nccl"].get("warnings") for log in outcome.transcript.ranks.values() if isinstance(log.found.get("nccl"), dict)]
+    return [str(line) for lines in said if isinstance(lines, list) for line in lines]
 
 
 def nvls_check(retry: Retry) -> Check:

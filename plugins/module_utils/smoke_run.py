@@ -109,8 +109,6 @@ def build_command(container: Container, engine: str = "docker") -> list[str]:
         "CUDA_CACHE_PATH": "/tmp/cuda",
         "GLOO_SOCKET_IFNAME": "lo",
         "HOME": "/tmp",
-        # Its warnings name what it could not set up, as reduction in the switches.
-        "NCCL_DEBUG": "WARN",
         "NCCL_SOCKET_IFNAME": "lo",
         "OMP_NUM_THREADS": str(container.threads),
         "PYTHONDONTWRITEBYTECODE": "1",

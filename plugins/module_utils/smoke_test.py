@@ -198,7 +198,7 @@ def _container(test: _Test, asked: Asked) -> Container:
         limit_s=limit_s,
         threads=1 if request.backend == "cpu" else max(1, (os.cpu_count() or 1) // len(parts)),
         tier=request.tier,
-        budget=_budget(limit_s - burn_seconds),
+        budget=_budget(limit_s - burn_seconds) + burn_seconds,
         figures=work.figures,
         trainings=work.trainings,
         visible=[part.instance or part.uuid or "" for part in parts] if any(part.instance for part in parts) else [],

@@ -31,6 +31,8 @@ PART = ("gpu_identity",)
 CUDA_PART = ("image_architecture", "image_cuda", "libcuda")
 
 ALL_REDUCE_EXACT = "all_reduce_exact"
+# The product of integers against the truth, and one of random numbers again and again, bit for bit.
+PRODUCTS = ("matmul_exact", "matmul_repeat")
 COLLECTIVES = (ALL_REDUCE_EXACT, "all_gather_exact", "reduce_scatter_exact", "all_to_all_exact")
 PAIR_EXACT = "pair_exact"
 DDP_STEP = "training.ddp_step"
@@ -110,7 +112,8 @@ def requirements(gpus: Sequence[ExpectedGpu], parts: Sequence[ExpectedGpu], tier
 
 def part_checks(part: ExpectedGpu, tier: str, backend: str) -> list[str]:
     """The checks of one process."""
-    names = [*PART, *(CUDA_PART if backend == "cuda" else ()), *(f"matmul_exact.{dtype}" for dtype in dtypes_of(part)), ALL_REDUCE_EXACT]
+    names = [*PART, *(CUDA_PART if backend == "cuda" else ()), ALL_REDUCE_EXACT]
+    names += [f"{kind}.{dtype}" for dtype in dtypes_of(part) for kind in PRODUCTS]
     names += [speed(name) for name in figures_of(part, tier, backend)]
     if tier != "quick":
         names += [*COLLECTIVES[1:], PAIR_EXACT, DDP_STEP, speed(PAIRS)]

@@ -11,8 +11,10 @@ from typing import Any
 
 from ansible_collections.rackready.gpu.plugins.module_utils.smoke_figures import unit_of
 from ansible_collections.rackready.gpu.plugins.module_utils.smoke_gpus import ExpectedGpu, dtypes_of
-from ansible_collections.rackready.gpu.plugins.module_utils.smoke_payload.exchange import REDUCE_ROUNDS, VECTORS
-from ansible_collections.rackready.gpu.plugins.module_utils.smoke_payload.products import REPEATS, SHAPES
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_payload import exchange, pairs
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_payload.products import SHAPES, least_repeats
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_payload.repeats import REPEAT_SHAPES
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_payload.training import INPUTS, OUTPUTS
 from ansible_collections.rackready.gpu.plugins.module_utils.smoke_run import Container
 from ansible_collections.rackready.gpu.plugins.module_utils.smoke_tiers import figures_of
 from ansible_collections.rackready.gpu.plugins.module_utils.smoke_window import Events, Reading, Slot, Snapshot, Window
@@ -104,25 +106,26 @@ def container(ranks: int = 2, backend: str = "cuda", **changes: Any) -> Containe
     return made._replace(**changes)
 
 
-def matmul_value(backend: str = "cuda") -> dict[str, Any]:
+def matmul_value(backend: str = "cuda", dtype: str = "bf16", tier: str = "quick") -> dict[str, Any]:
     rows, _, columns = SHAPES[backend]
-    return {
-        "shape": list(SHAPES[backend]),
-        "elements": rows * columns,
-        "wrong": 0,
-        "nan": 0,
-        "inf": 0,
-        "first_wrong": None,
-        "repeats": REPEATS[backend],
-    }
+    numbers = {"shape": list(SHAPES[backend]), "elements": rows * columns, "wrong": 0, "nan": 0, "inf": 0, "first_wrong": None}
+    return {**numbers, "repeats": least_repeats(dtype, backend, tier)}
 
 
-def reduce_value(world: int, backend: str = "cuda") -> dict[str, Any]:
-    rounds = 2 * len(VECTORS[backend]) * REDUCE_ROUNDS
-    return {"world": world, "rounds": rounds, "elements": 2 * sum(VECTORS[backend]) * REDUCE_ROUNDS, "wrong": 0, "nan": 0, "inf": 0, "first_wrong": None}
+def repeat_value(backend: str = "cuda", dtype: str = "bf16", tier: str = "quick") -> dict[str, Any]:
+    rows, _, columns = REPEAT_SHAPES[backend]
+    numbers = {"shape": list(REPEAT_SHAPES[backend]), "elements": rows * columns, "not_finite": 0, "different": 0}
+    return {**numbers, "repeats": least_repeats(dtype, backend, tier), "sha256": f"{dtype}-sound"}
 
 
-def rank_events(rank: int, world: int, backend: str = "cuda", dtypes: tuple[str, ...] = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8")) -> list[Event]:
+def reduce_value(world: int, backend: str = "cuda", name: str = exchange.ALL_REDUCE, tier: str = "quick") -> dict[str, Any]:
+    return {**exchange.amount_of(name, backend, tier, world), "wrong": 0, "nan": 0, "inf": 0, "first_wrong": None}
+
+
+FORMATS = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8")
+
+
+def rank_events(rank: int, world: int, backend: str = "cuda", dtypes: tuple[str, ...] = FORMATS, *, tier: str = "quick", burn_seconds: int = 0) -> list[Event]:
     """Everything that one sound rank says, in order."""
     nodes = {**{f"/dev/nvidia{index}": [195, index] for index in range(world)}, "/dev/nvidiactl": [195, 255], "/dev/nvidia-uvm": [511, 0]}
     identity: Event = {"index": rank, "device_count": world}
@@ -137,22 +140,46 @@ def rank_events(rank: int, world: int, backend: str = "cuda", dtypes: tuple[str,
         {"event": "found", "name": "torch", "value": {"torch": "2.11.0", "cuda": "13.0", "nccl": "2.28.9", "arch_list": ["sm_90"]}},
         {"event": "stage", "name": "gpu_identity"},
         {"event": "found", "name": "gpu_identity", "value": identity},
+        {"event": "stage", "name": "meet"},
     ]
     for dtype in dtypes:
-        events.append({"event": "stage", "name": f"matmul_exact.{dtype}"})
-        events.append(result(f"matmul_exact.{dtype}", "pass", None, matmul_value(backend)))
+        events += checked(f"matmul_exact.{dtype}", matmul_value(backend, dtype, tier))
+    for dtype in dtypes:
+        events += checked(f"matmul_repeat.{dtype}", repeat_value(backend, dtype, tier))
     events.append({"event": "found", "name": "product_hash", "value": {dtype: f"{dtype}-sound" for dtype in dtypes_of(gpus(1)[0])}})
-    for name in figures_of(gpus(1)[0], "quick", backend):
-        events.append({"event": "stage", "name": name})
-        events.append({"event": "measured", "name": name, "value": figure(name)})
-    events += [
-        {"event": "stage", "name": "wait_for_ranks"},
-        {"event": "stage", "name": "all_reduce_exact"},
-        result("all_reduce_exact", "pass", None, reduce_value(world, backend)),
-        {"event": "stage", "name": "leave"},
-        {"event": "end"},
-    ]
+    events.append({"event": "stage", "name": "wait_for_ranks"})
+    for name in [exchange.ALL_REDUCE] if tier == "quick" else list(exchange.COLLECTIVES):
+        events += checked(name, reduce_value(world, backend, name, tier))
+    if tier != "quick" and world > 1:
+        events += checked(pairs.PAIR_EXACT, {**pairs.amount_of(backend, world), "wrong": 0})
+    for name in figures_of(gpus(1)[0], tier, backend):
+        events += [{"event": "stage", "name": name}, {"event": "measured", "name": name, "value": figure(name)}]
+    if tier != "quick":
+        events += _between(rank, world)
+        events += checked("training.ddp_step", {"world": world, "elements": INPUTS * OUTPUTS, "wrong": 0, "same_on_all_ranks": True})
+        events += checked("training.fp8", {"elements": 8192, "wrong": 0})
+        events += [{"event": "stage", "name": "training.compile"}, result("training.compile", "could_not_run", "the image cannot compile: no compiler", {})]
+    if burn_seconds:
+        events += checked("burn", {"seconds": burn_seconds + 0.5, "products": 9000, "wrong": 0, "nan": 0, "inf": 0})
+    return [*events, {"event": "stage", "name": "leave"}, {"event": "end"}]
+
+
+def _between(rank: int, world: int) -> list[Event]:
+    """The figures of all ranks together, of which the pairs are rank 0's to tell."""
+    if world < 2:
+        return []
+    events: list[Event] = [{"event": "stage", "name": "all_reduce.busbw"}]
+    events.append({"event": "measured", "name": "all_reduce.busbw", "value": figure("all_reduce.busbw", 450.0, world=world, nvls=None)})
+    events.append({"event": "stage", "name": "pair.copy"})
+    if rank == 0:
+        table = [[src, dst, 390.0] for src in range(world) for dst in range(world) if src != dst]
+        events.append({"event": "measured", "name": "pair.copy", "value": figure("pair.copy", 390.0, pairs=table)})
     return events
+
+
+def checked(name: str, value: dict[str, Any]) -> list[Event]:
+    """A check that passes, announced as it is."""
+    return [{"event": "stage", "name": name}, result(name, "pass", None, value)]
 
 
 def result(name: str, status: str, reason: str | None = None, value: Any = None) -> Event:

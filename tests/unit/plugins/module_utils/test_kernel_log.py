@@ -13,6 +13,7 @@ import pytest
 from ansible_collections.rackready.gpu.plugins.module_utils import kernel_log
 from ansible_collections.rackready.gpu.plugins.module_utils.bounded import Result
 from ansible_collections.rackready.gpu.plugins.module_utils.kernel_log import KernelLog
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_window import Events
 
 from tests.unit.hosts import Answers
 
@@ -29,7 +30,7 @@ def kmsg(tmp_path: Path, text: str = OLD) -> Path:
     return path
 
 
-def codes(events: kernel_log.Events) -> dict[int, int]:
+def codes(events: Events) -> dict[int, int]:
     return {event.code: count for event, count in events.counts.items()}
 
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import ctypes
+import time
 from pathlib import Path
 
 import pytest
@@ -69,6 +70,6 @@ def test_nodes_are_opened_where_nothing_computes_on_gpus(tmp_path: Path, monkeyp
 
 def test_holding_ends_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[float] = []
-    monkeypatch.setattr(smoke_probe.time, "sleep", slept.append)
+    monkeypatch.setattr(time, "sleep", slept.append)
     assert smoke_probe.main(["hold", "90"]) == 0
     assert slept == [90.0]

@@ -59,7 +59,7 @@ def test_ranks_that_could_not_meet_say_so_themselves() -> None:
     assert retry == Retry("the ranks could not meet: the ranks could not meet: x", {})
 
 
-@pytest.mark.parametrize("stage", ["import_torch", "wait_for_ranks"])
+@pytest.mark.parametrize("stage", ["import_torch", "meet"])
 @pytest.mark.parametrize("code", [1, -9, -11])
 def test_a_rank_that_ended_before_any_work(stage: str, code: int) -> None:
     retry = retry_of(ran([SOUND[0], until(stage)], 1, stderr=crash(code)), {})

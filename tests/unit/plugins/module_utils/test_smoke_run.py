@@ -204,8 +204,8 @@ class TestTranscript:
     def test_the_last_stage_is_that_of_a_hang(self) -> None:
         now = iter([0.0, *range(100)])
         transcript = Transcript(RUN, 1, clock=lambda: next(now))
-        transcript.feed(lines(0, rank_events(0, 1)[:8]))
-        assert transcript.ranks[0].stage == ("matmul_exact.fp64", 7)
+        transcript.feed(lines(0, rank_events(0, 1)[:9]))
+        assert transcript.ranks[0].stage == ("matmul_exact.fp64", 8)
         assert not transcript.ranks[0].ended
 
     @pytest.mark.parametrize(

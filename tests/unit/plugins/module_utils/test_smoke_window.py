@@ -67,7 +67,8 @@ class TestNothing:
     @pytest.mark.parametrize("when", ["before", "after"])
     def test_without_an_answer_of_nvidia_smi_nothing_is_known(self, when: str) -> None:
         silent = Snapshot({}, "nvidia-smi did not end within 15 s", {}, "nvidia-smi nvlink -e did not end within 15 s")
-        seen = window(**{when: silent})
+        changes: dict[str, Any] = {when: silent}
+        seen = window(**changes)
         for name in ("window.ecc", "window.row_remap", "window.replay", "window.throttle", "window.nvlink"):
             assert status_of(seen, name) == ["could_not_run"] * 2, name
             assert "did not end within 15 s" in str(named(seen, name)[0]["reason"])
@@ -76,7 +77,8 @@ class TestNothing:
     @pytest.mark.parametrize("when", ["before", "after"])
     def test_a_gpu_that_it_does_not_list_alone_is_not_known(self, when: str) -> None:
         one = snapshot()
-        seen = window(**{when: one._replace(gpus={BUS_IDS[0]: counters()}, nvlinks={uuid_of(0): links()})})
+        changes: dict[str, Any] = {when: one._replace(gpus={BUS_IDS[0]: counters()}, nvlinks={uuid_of(0): links()})}
+        seen = window(**changes)
         for name in ("window.ecc", "window.row_remap", "window.replay", "window.throttle", "window.nvlink"):
             assert status_of(seen, name) == ["pass", "could_not_run"], name
         assert named(seen, "window.ecc")[1]["reason"] == f"nvidia-smi did not list the GPU {when} the test"
@@ -208,7 +210,7 @@ class TestNvlink:
         assert {(check["status"], check["reason"]) for check in checks} == {("pass", "nvidia-smi reports no NVLink on this GPU")}
 
 
-def throttled(masks: list[int | None] = (0x4,), before: dict[str, Any] | None = None, **microseconds: Any) -> Window:  # type: ignore[assignment]
+def throttled(masks: list[int | None], **microseconds: Any) -> Window:
     """A window in which the second GPU ran under these reasons, and at whose end it had counted so much more time."""
     seen = after("throttle", {"microseconds": {**counters()["throttle"]["microseconds"], **microseconds}})
     return seen._replace(readings={**seen.readings, BUS_IDS[1]: [Reading("copy.host_to_device", mask, 5, 16) for mask in masks]})
