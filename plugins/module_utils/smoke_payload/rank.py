@@ -225,6 +225,8 @@ class Rank:
             self.report.check(name, "could_not_run", f"no time left: {error}", None, started)
             return
         self.report.check(name, status_of(error), words_of(error), None, started)
+        if status_of(error) == "fail":
+            self.tell_nccl()
         if self.options.backend == "cuda" and "CUDA error" in str(error):
             # Such an error spoils the whole context: nothing computed after it would mean anything.
             self.not_ready = words_of(error)
@@ -247,10 +249,19 @@ class Rank:
             self.report.emit("found", name="product_hash", value=self.hashes)
         self.hashes = {}
 
+    def tell_nccl(self) -> None:
+        """What NCCL had to say, once: at the end, or when something failed. Its warnings go on to where they would have been seen."""
+        if self.nccl_log is None:
+            return
+        said = hear(self.nccl_log)
+        self.nccl_log = None
+        self.report.emit("found", name="nccl", value=said)
+        for warning in said["warnings"]:
+            print(f"NCCL WARN {warning}", file=sys.stderr, flush=True)
+
     def leave(self) -> None:
         """Nobody leaves while another may still read this one's memory."""
-        if self.nccl_log:
-            self.report.emit("found", name="nccl", value=hear(self.nccl_log))
+        self.tell_nccl()
         if self.meeting is None:
             return
         self.report.stage("leave")
