@@ -49,10 +49,12 @@ import json, sys
 sys.path.insert(0, sys.argv[1])
 import torch
 from smoke_payload import products as p
+from smoke_payload.place import Place
+here = Place(torch, "cuda", "cuda:0")
 real = torch.set_float32_matmul_precision
-good = p.matmul_exact(torch, "fp32", "cuda", "cuda:0")
+good = p.matmul_exact(here, "fp32")
 torch.set_float32_matmul_precision = lambda precision: real("high")
-tf32 = p.matmul_exact(torch, "fp32", "cuda", "cuda:0")
+tf32 = p.matmul_exact(here, "fp32")
 torch.set_float32_matmul_precision = real
 mm = torch.mm
 def flipped(a, b, out=None):
@@ -62,7 +64,7 @@ def flipped(a, b, out=None):
     out[4095, 17] += 1
     return out
 torch.mm = flipped
-one = p.matmul_exact(torch, "bf16", "cuda", "cuda:0")
+one = p.matmul_exact(here, "bf16")
 print(json.dumps({"fp32": good, "fp32_in_tf32": tf32, "one_element_flipped": one}))
 """
 

@@ -10,6 +10,9 @@ import signal
 import time
 from typing import Callable, Iterator
 
+# How the reason of all begins that did not fit.
+NO_TIME_LEFT = "no time left"
+
 
 class NoTimeLeft(Exception):
     """What was asked for does not fit into the time that is left; the sentence says how far it came."""

@@ -46,15 +46,20 @@ class WrongResult(Exception):
     """Work was timed whose result is wrong: its speed means nothing, and the device is at fault."""
 
 
-def matmul(place: Place, dtype: str, deadline: Deadline, shape: tuple[int, int, int] | None = None, fast: bool = False) -> dict[str, Any]:
-    """TFLOP/s of one product, ``2 * rows * inner * columns`` operations each. WrongResult where the last one is not the first one, bit for bit."""
+def matmul(
+    place: Place, dtype: str, deadline: Deadline, *, shape: tuple[int, int, int] | None = None, fast: bool = False, seconds: float | None = None
+) -> dict[str, Any]:
+    """TFLOP/s of one product, ``2 * rows * inner * columns`` operations each. WrongResult where the last one is not the first one, bit for bit.
+
+    Shape, kind of adding up (``fast``, see multiplier) and seconds of sampling are given by those who look for better ones.
+    """
     shape = shape or MATMUL_SHAPES[place.backend][dtype]
     rows, inner, columns = shape
     multiply = random_multiplier(place, dtype, shape, fast)
     first = multiply(poisoned(place, dtype, shape)).clone()
     out = poisoned(place, dtype, shape)
     flush = place.torch.empty(FLUSH_BYTES[place.backend], dtype=place.torch.uint8, device=place.device)
-    samples = sample(place, lambda: multiply(out), MATMUL_SECONDS[place.backend][place.tier], deadline, flush.zero_)
+    samples = sample(place, lambda: multiply(out), seconds or MATMUL_SECONDS[place.backend][place.tier], deadline, flush.zero_)
     last = multiply(out)
     different = int((last != first).sum())
     if different:
@@ -63,7 +68,7 @@ def matmul(place: Place, dtype: str, deadline: Deadline, shape: tuple[int, int, 
     return figure(samples, 2e-12 * rows * inner * columns, "TFLOP/s", kernel, f"{rows} x {inner} x {columns}, random data")
 
 
-def memory_copy(place: Place, deadline: Deadline, size: int | None = None) -> dict[str, Any]:
+def memory_copy(place: Place, deadline: Deadline, *, size: int | None = None) -> dict[str, Any]:
     """GB/s of a copy within the device's memory, reading and writing both counted."""
     words = (size or room_for(place, MEMORY_BYTES[place.backend])) // 4
     source = place.torch.empty(words, dtype=place.torch.int32, device=place.device).random_()
@@ -85,7 +90,7 @@ def room_for(place: Place, size: int) -> int:
     return size
 
 
-def host_copy(place: Place, name: str, deadline: Deadline, size: int = HOST_BYTES) -> dict[str, Any]:
+def host_copy(place: Place, name: str, deadline: Deadline, *, size: int = HOST_BYTES) -> dict[str, Any]:
     """GB/s between the host's pinned memory and a GPU, one way. On the CPU there is no such way."""
     if place.backend != "cuda":
         raise NotImplementedError("the CPU is the host itself: there is nothing to copy to")

@@ -9,6 +9,7 @@ import time
 from datetime import timedelta
 from typing import Any
 
+from .budget import NO_TIME_LEFT
 from .report import words_of
 
 READY = "ready"
@@ -51,6 +52,8 @@ class Meeting:
     def refusal(self, what: str, word: str, patience: float) -> str | None:
         """None where all ranks are ready for something, else why it is not begun."""
         for rank, said in self.gather(what, word, patience).items():
+            if said.startswith(NO_TIME_LEFT) and rank != self.rank:
+                return f"{NO_TIME_LEFT} in rank {rank}{said[len(NO_TIME_LEFT) :]}"
             if said != READY:
                 return said if rank == self.rank else f"rank {rank} cannot take part: {said}"
         return None

@@ -34,6 +34,7 @@ PRODUCTS = {
     "bf16": Product(a_max=4, b_max=1, stride=16, exact_max=256),
     "fp8": Product(a_max=4, b_max=1, stride=16, exact_max=256),
 }
+TORCH_TYPES = {"fp64": "float64", "fp32": "float32", "tf32": "float32", "fp16": "float16", "bf16": "bfloat16", "fp8": "float8_e4m3fn"}
 # Lowest compute capability with the format in its matrix units; a rank leaves out what its own chip does not have.
 LOWEST_CAPABILITY = {"fp64": (0, 0), "fp32": (0, 0), "fp16": (5, 3), "tf32": (8, 0), "bf16": (8, 0), "fp8": (8, 9)}
 # Rows, inner length, columns; the inner length must keep every product of PRODUCTS inside its exact_max (a unit test says so).
@@ -81,8 +82,7 @@ def reference(torch: Any, a: Any, b: Any) -> Any:
 
 def torch_dtype(torch: Any, dtype: str) -> Any:
     """The torch type of our name for it. AttributeError where this torch has none."""
-    names = {"fp64": "float64", "fp32": "float32", "tf32": "float32", "fp16": "float16", "bf16": "bfloat16", "fp8": "float8_e4m3fn"}
-    return getattr(torch, names[dtype])
+    return getattr(torch, TORCH_TYPES[dtype])
 
 
 def set_precision(torch: Any, dtype: str) -> None:

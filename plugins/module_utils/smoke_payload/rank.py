@@ -12,7 +12,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Callable
 
-from .budget import Budget, Deadline, NoTimeLeft
+from .budget import NO_TIME_LEFT, Budget, Deadline, NoTimeLeft
 from .identity import architectures_of, built_for, cuda_identity, describe_torch
 from .meeting import READY, Meeting
 from .nccl_log import hear, listen
@@ -128,40 +128,43 @@ class Rank:
             else:
                 self.in_turn(torch, stage, later)
         except NoTimeLeft as error:
-            self.report.check(stage.name, "could_not_run", f"no time left: {error}")
+            self.refuse(stage, f"{NO_TIME_LEFT}: {error}")
         except TimeoutError as error:
-            self.report.check(stage.name, "could_not_run", f"not attempted: {error}")
+            self.refuse(stage, str(error))
+
+    def refuse(self, stage: Stage, words: str) -> None:
+        """Report a stage that is not begun."""
+        self.report.check(stage.name, "could_not_run", words if words.startswith(NO_TIME_LEFT) else f"not attempted: {words}")
 
     def word(self, stage: Stage, later: float) -> str:
         """What this rank tells the others before a stage."""
         try:
             self.budget.stage(stage.least, later)
         except NoTimeLeft as error:
-            return f"no time left: {error}"
+            return f"{NO_TIME_LEFT}: {error}"
         return self.not_ready or self.apart or READY
 
     def at_once(self, torch: Any, stage: Stage, later: float) -> None:
         """All ranks together, or none of them."""
         if self.meeting is None:
-            self.report.check(stage.name, "could_not_run", f"not attempted: {self.not_ready or self.apart}")
+            self.refuse(stage, self.not_ready or self.apart or "the ranks have not met")
             return
         self.report.stage("wait_for_ranks")
         refusal = self.meeting.refusal(stage.name, self.word(stage, later), self.budget.left())
         if refusal:
-            self.report.check(stage.name, "could_not_run", refusal if refusal.startswith("no time left") else f"not attempted: {refusal}")
+            self.refuse(stage, refusal)
             return
         self.run(torch, stage, self.budget.stage(0, later))
 
     def in_turn(self, torch: Any, stage: Stage, later: float) -> None:
         """One rank after the other, as what they use they share. Who cannot is passed over."""
         if self.meeting is None:
-            self.report.check(stage.name, "could_not_run", f"not attempted: {self.not_ready or self.apart}")
+            self.refuse(stage, self.not_ready or self.apart or "the ranks have not met")
             return
         self.report.stage("wait_for_turn")
         said = self.meeting.gather(stage.name, self.word(stage, later), self.budget.left())
         if said[self.rank] != READY:
-            words = said[self.rank]
-            self.report.check(stage.name, "could_not_run", words if words.startswith("no time left") else f"not attempted: {words}")
+            self.refuse(stage, said[self.rank])
             return
         queue = [rank for rank, word in sorted(said.items()) if word == READY]
         for rank in queue[: queue.index(self.rank)]:
@@ -222,9 +225,11 @@ class Rank:
     def failed(self, name: str, error: Exception, started: float) -> None:
         """Report a check that ended in an error."""
         if isinstance(error, NoTimeLeft):
-            self.report.check(name, "could_not_run", f"no time left: {error}", None, started)
+            self.report.check(name, "could_not_run", f"{NO_TIME_LEFT}: {error}", None, started)
             return
         self.report.check(name, status_of(error), words_of(error), None, started)
+        if status_of(error) == "fail":
+            self.tell_nccl()
         if self.options.backend == "cuda" and "CUDA error" in str(error):
             # Such an error spoils the whole context: nothing computed after it would mean anything.
             self.not_ready = words_of(error)
@@ -247,10 +252,19 @@ class Rank:
             self.report.emit("found", name="product_hash", value=self.hashes)
         self.hashes = {}
 
+    def tell_nccl(self) -> None:
+        """What NCCL had to say, once: at the end, or when something failed. Its warnings go on to where they would have been seen."""
+        if self.nccl_log is None:
+            return
+        said = hear(self.nccl_log)
+        self.nccl_log = None
+        self.report.emit("found", name="nccl", value=said)
+        for warning in said["warnings"]:
+            print(f"NCCL WARN {warning}", file=sys.stderr, flush=True)
+
     def leave(self) -> None:
         """Nobody leaves while another may still read this one's memory."""
-        if self.nccl_log:
-            self.report.emit("found", name="nccl", value=hear(self.nccl_log))
+        self.tell_nccl()
         if self.meeting is None:
             return
         self.report.stage("leave")
