@@ -8,6 +8,7 @@ Fail closed: an absent fact is ``could_not_run``, and a pass that the payload re
 
 from __future__ import annotations
 
+import re
 from typing import Any, Mapping, NamedTuple, Sequence
 
 from ansible_collections.rackready.gpu.plugins.module_utils import smoke_evidence, smoke_figures
@@ -44,6 +45,7 @@ from ansible_collections.rackready.gpu.plugins.module_utils.smoke_run import Con
 from ansible_collections.rackready.gpu.plugins.module_utils.smoke_tiers import (
     BURN,
     COLLECTIVES,
+    GROUP_FIGURES,
     OPTIONAL_TRAININGS,
     PAIR_EXACT,
     figures_of,
@@ -51,8 +53,14 @@ from ansible_collections.rackready.gpu.plugins.module_utils.smoke_tiers import (
 )
 from ansible_collections.rackready.gpu.plugins.module_utils.verdict import COULD_NOT_RUN, FAIL, NOT_APPLICABLE, PASS, Check, make_check
 
-# What is looked at on the host before the work, and again with what the container saw.
 BETWEEN_GPUS = (*COLLECTIVES, PAIR_EXACT)
+# What NCCL says where a setting of it keeps it from starting (nccl#1838, nccl#2106), and that setting.
+NCCL_SETTINGS = {
+    "failure 217": "GPUs of this host have no way to each other: set smoke_test_env NCCL_CUMEM_HOST_ENABLE: 0, or NCCL_P2P_DISABLE: 1, and look at pcie_path",
+    "peer access is not supported": "set smoke_test_env NCCL_CUMEM_HOST_ENABLE: 0, or NCCL_P2P_DISABLE: 1, and look at pcie_path",
+    "cuMem": "set smoke_test_env NCCL_CUMEM_ENABLE: 0 and NCCL_CUMEM_HOST_ENABLE: 0, and test again",
+}
+# What is looked at on the host before the work, and again with what the container saw.
 SEEN_TWICE = ("gpu_count", "gpu_model", "gpu_memory", "device_nodes")
 
 
@@ -150,9 +158,15 @@ def payload_checks(rank: int, part: ExpectedGpu, asked: Asked, outcome: Outcome)
             continue
         for result in log.results.get(name) or [without_result(rank, name, outcome)]:
             checks.append(_from_payload(name, result, part, outcome.container))
+    # A failure that nobody asked for was seen all the same; figures have their own place.
+    figures = {*figures_of(part, asked.tier, asked.backend), *(name for name in GROUP_FIGURES if name in outcome.container.figures)}
+    for name in [name for name in log.results if name not in {*mine, *more, *figures}]:
+        shown = name if _NAME.fullmatch(name) else "payload"
+        checks += [_from_payload(shown, result, part, outcome.container) for result in log.results[name] if result.status == FAIL]
     return checks
 
 
+_NAME = re.compile(r"[a-z0-9_]+(\.[a-z0-9_]+)*")
 _FAMILIES = (smoke_evidence.EXACT, smoke_evidence.REPEAT, smoke_evidence.TRAINING)
 _BY_PAYLOAD = (*COLLECTIVES, PAIR_EXACT, BURN)
 
@@ -172,7 +186,7 @@ def speed_checks(asked: Asked, outcome: Outcome, owners: Mapping[int, ExpectedGp
     if ALL_REDUCE in outcome.container.figures:
         checks.append(smoke_figures.judge_all_reduce(all_reduce(outcome), asked.floors, asked.model, len(asked.parts), without_nvls))
     if PAIRS in outcome.container.figures:
-        checks += smoke_figures.judge_pairs(_figure(0, None, PAIRS, outcome), asked.parts, asked.floors, uniform="fabric" not in asked.excused)
+        checks += smoke_figures.judge_pairs(_of_all(PAIRS, outcome)[0], asked.parts, asked.floors, uniform="fabric" not in asked.excused)
     return [_only_told(check, asked.excused) for check in checks]
 
 
@@ -195,6 +209,9 @@ def _figure(rank: int, part: ExpectedGpu | None, name: str, outcome: Outcome) ->
     """What a rank measured; of two values the lower one, and of none why."""
     log = outcome.transcript.ranks[rank]
     values = log.measured.get(name, [])
+    failed = next((result for result in log.results.get(name, []) if result.status == FAIL), None)
+    if failed:
+        return Figure(part, failed.value, failed.reason or "the payload gave no reason", True)
     odd = [value for value in values if smoke_figures.lacking(name, value) and name != PAIRS]
     if values:
         return Figure(part, odd[0] if odd else values[-1] if name == PAIRS else min(values, key=lambda value: float(value["median"])))
@@ -202,13 +219,19 @@ def _figure(rank: int, part: ExpectedGpu | None, name: str, outcome: Outcome) ->
     return Figure(part, result.value, result.reason or f"the payload said {result.status!r}", result.status == FAIL)
 
 
+def _of_all(name: str, outcome: Outcome) -> list[Figure]:
+    """A figure of all ranks together, as each of them tells it; a failure of any of them is one of all."""
+    every = [_figure(rank, None, name, outcome) for rank in outcome.transcript.ranks]
+    return [figure for figure in every if figure.failed] or every
+
+
 def all_reduce(outcome: Outcome) -> Figure:
     """The bus bandwidth of all ranks together: the lowest that any of them measured."""
-    every = [_figure(rank, None, ALL_REDUCE, outcome) for rank in outcome.transcript.ranks]
+    every = _of_all(ALL_REDUCE, outcome)
     good = [figure for figure in every if _is_figure(ALL_REDUCE, figure)]
     told = [figure for figure in every if figure.missing is None]
     if not told:
-        return next((figure for figure in every if figure.failed), every[0])
+        return every[0]
     return min(good, key=lambda figure: float(figure.value["median"])) if len(good) == len(told) else next(figure for figure in told if figure not in good)
 
 
@@ -240,6 +263,7 @@ def _from_payload(name: str, result: Result, part: ExpectedGpu, container: Conta
         remedy = "take the GPU out of use; look for Xid and ECC messages in `dmesg` and `nvidia-smi -q`, repeat the test, then have it replaced"
         if name in BETWEEN_GPUS:
             remedy = "look for Xid and NVLink errors in `dmesg` and `nvidia-smi nvlink -e`, and at pcie_path; run again with smoke_test_env NCCL_DEBUG=INFO"
+            remedy = next((hint for words, hint in NCCL_SETTINGS.items() if words in (reason or "")), remedy)
     elif name in OPTIONAL_TRAININGS:
         remedy = "nothing, unless the image shall be able to do it (pytorch_image_ref)"
     source = "{} in the container".format("torch.distributed" if name in BETWEEN_GPUS else "torch")
