@@ -12,7 +12,7 @@ import re
 from typing import Any, Mapping, NamedTuple, Sequence
 
 from ansible_collections.rackready.gpu.plugins.module_utils import smoke_evidence, smoke_figures
-from ansible_collections.rackready.gpu.plugins.module_utils.smoke_container import LOST_RESULT, container_limits, container_run, without_result
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_container import LOST_RESULT, SILENT_REMEDY, container_limits, container_run, without_result
 from ansible_collections.rackready.gpu.plugins.module_utils.smoke_figures import ALL_REDUCE, HOST_COPIES, PAIRS, Figure, Floors
 from ansible_collections.rackready.gpu.plugins.module_utils.smoke_gpus import ExpectedGpu
 from ansible_collections.rackready.gpu.plugins.module_utils.smoke_health import fabric, gpu_health
@@ -32,6 +32,7 @@ from ansible_collections.rackready.gpu.plugins.module_utils.smoke_host import (
     persistence,
 )
 from ansible_collections.rackready.gpu.plugins.module_utils.smoke_identity import (
+    GPU_IDENTITY,
     IMAGE_REMEDY,
     gpu_identity,
     identity_of,
@@ -113,7 +114,9 @@ def container_checks(asked: Asked, facts: Facts, outcome: Outcome, without_nvls:
         container_limits(outcome),
         gpu_count(asked.gpus, facts, asked.bought, _counted(outcome, len(asked.gpus))),
         *_seen_again(asked, facts, outcome, owners),
-        device_nodes(asked.gpus, facts, nodes[0]) if nodes else make_check("device_nodes", COULD_NOT_RUN, "the container told no device nodes", source="/dev"),
+        device_nodes(asked.gpus, facts, nodes[0])
+        if nodes
+        else make_check("device_nodes", COULD_NOT_RUN, "the container told no device nodes", remedy=SILENT_REMEDY, source="/dev"),
     ]
     for rank, log in logs.items():
         part = owners.get(rank)
@@ -158,9 +161,9 @@ def payload_checks(rank: int, part: ExpectedGpu, asked: Asked, outcome: Outcome)
             continue
         for result in log.results.get(name) or [without_result(rank, name, outcome)]:
             checks.append(_from_payload(name, result, part, outcome.container))
-    # A failure that nobody asked for was seen all the same; figures have their own place.
+    # A failure that nobody asked for was seen all the same; figures and the identity have their own place.
     figures = {*figures_of(part, asked.tier, asked.backend), *(name for name in GROUP_FIGURES if name in outcome.container.figures)}
-    for name in [name for name in log.results if name not in {*mine, *more, *figures}]:
+    for name in [name for name in log.results if name not in {*mine, *more, *figures, GPU_IDENTITY}]:
         shown = name if _NAME.fullmatch(name) else "payload"
         checks += [_from_payload(shown, result, part, outcome.container) for result in log.results[name] if result.status == FAIL]
     return checks
@@ -257,6 +260,8 @@ def _from_payload(name: str, result: Result, part: ExpectedGpu, container: Conta
     remedy = None
     if lacks_kernels(reason):
         status, remedy = COULD_NOT_RUN, IMAGE_REMEDY
+    elif result.status not in (FAIL, COULD_NOT_RUN) and status == COULD_NOT_RUN:
+        remedy = SILENT_REMEDY
     elif (reason or "").startswith(LOST_RESULT):
         remedy = "test again; if it comes back, look for what else writes to the output of processes in the image (pytorch_image_ref, smoke_test_env)"
     elif status == FAIL:

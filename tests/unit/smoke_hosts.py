@@ -68,6 +68,25 @@ def request(**changes: Any) -> Request:
     return made._replace(**changes)
 
 
+def named(returned: dict[str, Any], name: str) -> list[dict[str, Any]]:
+    return [check for check in returned["checks"] if check["name"] == name]
+
+
+def replaced(events: list[Event], name: str, new: Event | None) -> list[Event]:
+    """The events with what was said of this name replaced or left out."""
+    kept = []
+    for event in events:
+        if event.get("name") == name and event["event"] in ("check", "found", "measured"):
+            kept += [new] if new else []
+        else:
+            kept.append(event)
+    return kept
+
+
+def sound(tier: str = "quick", burn_seconds: int = 0) -> list[list[Event]]:
+    return [rank_events(rank, WORLD, tier=tier, burn_seconds=burn_seconds) for rank in range(WORLD)]
+
+
 class Watched:
     """A double of what looks at the GPUs while they work."""
 

@@ -19,28 +19,9 @@ from hypothesis import strategies as st
 
 from tests.unit.hosts import BUS_IDS, CONVERGED, facts_for
 from tests.unit.smoke_fakes import TORCHRUN_CRASH, Event, figure, floor, rank_events, result, snapshot, uuid_of, window
-from tests.unit.smoke_hosts import EXCUSES, OLD, STAMP, WORLD, Host, Ran, floors_of, request, request_of
+from tests.unit.smoke_hosts import EXCUSES, OLD, STAMP, WORLD, Host, Ran, floors_of, named, replaced, request, request_of, sound
 
 NVLS = "NCCL WARN transport/nvls.cc:245 Failed to bind NVLink SHARP (NVLS) Multicast memory"
-
-
-def named(returned: dict[str, Any], name: str) -> list[dict[str, Any]]:
-    return [check for check in returned["checks"] if check["name"] == name]
-
-
-def replaced(events: list[Event], name: str, new: Event | None) -> list[Event]:
-    """The events with what was said of this name replaced or left out."""
-    kept = []
-    for event in events:
-        if event.get("name") == name and event["event"] in ("check", "found", "measured"):
-            kept += [new] if new else []
-        else:
-            kept.append(event)
-    return kept
-
-
-def sound(tier: str = "quick", burn_seconds: int = 0) -> list[list[Event]]:
-    return [rank_events(rank, WORLD, tier=tier, burn_seconds=burn_seconds) for rank in range(WORLD)]
 
 
 class TestTiers:
