@@ -6,9 +6,10 @@
 
     python3 tests/hardware/payload_figures.py --out FOLDER [--limit 540] [--repeats 5]
 
-Needs a Python with torch and nvidia-smi. One run as in tier quick, one as in tier accept, the sweep of shapes (one GPU), then quick again and again.
+Needs a Python with torch and nvidia-smi. One run as in tier quick, one as in tier accept, the sweep of shapes (one GPU), then quick again and again,
+last each GPU by itself under its UUID with ten seconds of burn, and accept with far too little time.
 FOLDER gets figures.json (seconds from command to end, statuses, figures, the spread of each), accept.jsonl and quick.jsonl (the payload's lines) and
-sweep.json. Exits with 0 when no check failed, every run ended by itself and every product had the same hash each time.
+sweep.json, apart.jsonl. Exits with 0 when no check failed, every run ended by itself and every product had the same hash each time.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ QUIET = {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1", "NVSH
 class Run:
     """One run of the payload under torchrun, as the container would make it."""
 
-    def __init__(self, tier: str, gpus: int, folder: Path) -> None:
+    def __init__(self, tier: str, gpus: int, folder: Path, **changes: Any) -> None:
         names = QUICK if tier == "quick" else [name for name in figures.NAMES if gpus > 1 or name not in BETWEEN]
         settings = {
             "backend": "cuda",
@@ -54,6 +55,7 @@ class Run:
             "budget": BUDGET_S[tier],
             "figures": names,
             "trainings": [] if tier == "quick" else training.NAMES,
+            **changes,
         }
         env = {"NCCL_SOCKET_IFNAME": "lo", "GLOO_SOCKET_IFNAME": "lo", "CUDA_DEVICE_ORDER": "PCI_BUS_ID", "PYTHONDONTWRITEBYTECODE": "1", **QUIET}
         os.environ.update({**env, "OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // gpus)), SETTINGS: json.dumps(settings)})
@@ -124,8 +126,10 @@ def main() -> int:
     options.out.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="rackready-")) / "payload"
     write_payload(folder)
-    listed = subprocess.run(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"], check=True, capture_output=True, text=True, timeout=60)
-    machine = listed.stdout.splitlines()
+    query = ["nvidia-smi", "--query-gpu=name,driver_version,uuid", "--format=csv,noheader"]
+    listed = subprocess.run(query, check=True, capture_output=True, text=True, timeout=60)
+    cards = [line.split(", ") for line in listed.stdout.splitlines()]
+    machine = [", ".join(card[:2]) for card in cards]
     print(machine, flush=True)
     result: dict[str, Any] = {"machine": machine}
 
@@ -141,17 +145,23 @@ def main() -> int:
     keep(options.out / "accept.jsonl", accept)
     tell("accept", accept.summary())
     # The repeats first get their share of the time, as their length is known by now; the sweep takes what is left.
-    limit = max(30.0, end - time.monotonic() - options.repeats * (first.seconds + 2) - 10)
+    limit = max(30.0, end - time.monotonic() - (options.repeats + 3) * (first.seconds + 2) - 10)
     swept = [sys.executable, str(ROOT / "tests/hardware/sweep_on_gpu.py"), "--limit", str(limit), "--out", str(options.out / "sweep.json")]
     sweep = subprocess.run(swept, check=False)
     runs = [first]
     while len(runs) < options.repeats and time.monotonic() + first.seconds + 5 < end:
         runs.append(Run("quick", len(machine), folder))
         tell(f"quick again {len(runs)}", {key: value for key, value in runs[-1].summary().items() if key in ("seconds", "ended", "figures")})
+    apart = Run("quick", len(cards), folder, visible=[card[2] for card in cards], collective=False, burn_seconds=10)
+    keep(options.out / "apart.jsonl", apart)
+    tell("each by itself, with burn", {**apart.summary(), "burn": [e["value"] for e in apart.of("check") if e["name"] == "burn"]})
+    hurried = Run("accept", len(cards), folder, budget=12)
+    tell("accept in 12 s", hurried.summary())
     tell("spread of quick", spread(runs))
-    tell("different hashes", hashes([*runs, accept]))
-    failed = [event for run in (*runs, accept) for event in run.of("check") if event["status"] == "fail"]
-    good = not failed and all(run.ended for run in (*runs, accept)) and set(hashes([*runs, accept]).values()) == {1}
+    tell("different hashes", hashes([*runs, accept, apart]))
+    everything = (*runs, accept, apart, hurried)
+    failed = [event for run in everything for event in run.of("check") if event["status"] == "fail"]
+    good = not failed and all(run.ended for run in everything) and set(hashes([*runs, accept, apart]).values()) == {1}
     tell(
         "in short",
         {"good": good, "failed": [event["name"] for event in failed], "sweep_exit": sweep.returncode, "runs": len(runs), "left_s": end - time.monotonic()},

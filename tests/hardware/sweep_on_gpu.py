@@ -22,10 +22,9 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "collections")]
 
-from ansible_collections.rackready.gpu.plugins.module_utils.smoke_payload import figures  # noqa: E402
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_payload import figures, products, timing  # noqa: E402
 from ansible_collections.rackready.gpu.plugins.module_utils.smoke_payload.budget import Deadline, NoTimeLeft  # noqa: E402
 from ansible_collections.rackready.gpu.plugins.module_utils.smoke_payload.place import Place  # noqa: E402
-from ansible_collections.rackready.gpu.plugins.module_utils.smoke_payload.timing import median  # noqa: E402
 
 Shape = tuple[int, int, int]
 SQUARES = (2048, 4096, 6144, 8192, 10240, 12288, 16384)
@@ -69,7 +68,7 @@ class Sweep:
     def conclude(self, figure: str, chosen: str) -> None:
         """The ratio of what the payload takes to the best."""
         entry = self.found.get(figure, {"variants": {}})
-        rates = {what: median(taken) for what, taken in entry["variants"].items()}
+        rates = {what: timing.median(taken) for what, taken in entry["variants"].items()}
         if chosen not in rates:
             return
         best = max(rates, key=lambda what: rates[what])
@@ -86,7 +85,18 @@ class Sweep:
         if dtype == "fp8":
             name = "x".join(map(str, chosen)) + " fast"
             self.take("matmul.fp8 (fast)", name, lambda: figures.matmul(self.place, dtype, self.deadline, shape=chosen, fast=True, seconds=self.seconds))
+        self.take(f"{figure} (ones)", "x".join(map(str, chosen)), lambda: self.of_ones(dtype, chosen))
         self.conclude(figure, "x".join(map(str, chosen)))
+
+    def of_ones(self, dtype: str, shape: Shape) -> dict[str, Any]:
+        """The same product of ones: how much faster data is that toggles nothing, which is why a figure is taken on random data."""
+        torch, kind = self.place.torch, products.torch_dtype(self.place.torch, dtype)
+        products.set_precision(torch, dtype)
+        left, right = (torch.ones(size, device="cuda:0").to(kind) for size in (shape[:2], shape[1:]))
+        multiply = products.multiplier(torch, dtype, left, right)
+        out = products.poisoned(self.place, dtype, shape)
+        samples = timing.sample(self.place, lambda: multiply(out), self.seconds, self.deadline)
+        return timing.figure(samples, 2e-12 * shape[0] * shape[1] * shape[2], "TFLOP/s", "", "ones")
 
     def copies(self) -> None:
         """Copies of every size within the memory and to the host and back."""

@@ -58,6 +58,10 @@ class Budget:
         left = self.left()
         if left < least:
             raise NoTimeLeft(f"it needs {least:g} s at least, {max(0.0, left):.1f} s were left")
+        return self.begun(least, later)
+
+    def begun(self, least: float, later: float) -> Deadline:
+        """The deadline of a stage that is begun: it has its least in any case."""
         return Deadline(max(self.clock() + least, self.end - later), self.clock)
 
 

@@ -30,7 +30,7 @@ MEMORY_BYTES = {"cuda": 2**31, "cpu": 2**22}
 HOST_BYTES = 2**28
 # Seconds of sampling for one figure, by tier. A product is timed longer: under load the clocks settle. A figure of a CPU only shows that it can be taken.
 SECONDS = {"cuda": {"quick": 1.0, "accept": 2.0, "burn": 2.0}, "cpu": dict.fromkeys(("quick", "accept", "burn"), 0.1)}
-MATMUL_SECONDS = {"cuda": {"quick": 1.5, "accept": 5.0, "burn": 5.0}, "cpu": SECONDS["cpu"]}
+MATMUL_SECONDS = {"cuda": {"quick": 1.5, "accept": 10.0, "burn": 10.0}, "cpu": SECONDS["cpu"]}
 # What is written between two samples, so that none finds its data in the cache; more than any chip's.
 FLUSH_BYTES = {"cuda": 2**28, "cpu": 2**22}
 
@@ -65,7 +65,8 @@ def matmul(
     if different:
         raise WrongResult(f"{different} of {last.numel()} elements of the product that was timed differ from the same product before")
     kernel = "torch._scaled_mm" if dtype == "fp8" else "torch.mm"
-    return figure(samples, 2e-12 * rows * inner * columns, "TFLOP/s", kernel, f"{rows} x {inner} x {columns}, random data")
+    summed = ("", ", fast accumulation" if fast else ", full accumulation")[dtype == "fp8"]
+    return figure(samples, 2e-12 * rows * inner * columns, "TFLOP/s", kernel, f"{rows} x {inner} x {columns}, random data{summed}")
 
 
 def memory_copy(place: Place, deadline: Deadline, *, size: int | None = None) -> dict[str, Any]:

@@ -39,11 +39,11 @@ TORCH_TYPES = {"fp64": "float64", "fp32": "float32", "tf32": "float32", "fp16": 
 LOWEST_CAPABILITY = {"fp64": (0, 0), "fp32": (0, 0), "fp16": (5, 3), "tf32": (8, 0), "bf16": (8, 0), "fp8": (8, 9)}
 # Rows, inner length, columns; the inner length must keep every product of PRODUCTS inside its exact_max (a unit test says so).
 SHAPES = {"cuda": (4096, 1024, 4096), "cpu": (128, 128, 128)}
-# How often the product is repeated, by backend: at least so often in the tier ``quick`` ...
-REPEATS = {"cuda": 8, "cpu": 2}
-# ... and in the others so often, except where a chip may be slow: that is repeated as time allows, but so often at least.
-THOROUGH_REPEATS = {"cuda": 1000, "cpu": 10}
-THOROUGH_REPEATS_SLOW = {"cuda": 64, "cpu": 10}
+# How many products are compared at least, by backend and tier: in formats of the matrix units, and in those at which a chip may be slow.
+REPEATS = {
+    "cuda": {"quick": (64, 8), "accept": (1000, 64), "burn": (1000, 64)},
+    "cpu": {"quick": (2, 2), "accept": (10, 10), "burn": (10, 10)},
+}
 SLOW = ("fp64", "fp32")
 # Seconds that the repeats of a slow format may take beyond the least.
 REPEAT_SECONDS = 2.0
@@ -53,9 +53,7 @@ INTEGER_WORK_MAX = 2**27
 
 def least_repeats(dtype: str, backend: str, tier: str) -> int:
     """How many products of a format a pass has compared at least, the first included."""
-    if tier == "quick":
-        return REPEATS[backend]
-    return (THOROUGH_REPEATS_SLOW if dtype in SLOW else THOROUGH_REPEATS)[backend]
+    return REPEATS[backend][tier][dtype in SLOW]
 
 
 def operands(torch: Any, product: Product, shape: tuple[int, int, int]) -> tuple[Any, Any]:
@@ -166,7 +164,7 @@ def matmul_exact(place: Place, dtype: str, deadline: Deadline | None = None) -> 
 def repeated(place: Place, dtype: str, multiply: Callable[[], Any], deadline: Deadline | None) -> Iterator[Any]:
     """The product again and again, as often as the tier wants it beyond the first. NoTimeLeft where that does not fit."""
     least = least_repeats(dtype, place.backend, place.tier)
-    most = least if place.tier == "quick" else THOROUGH_REPEATS[place.backend]
+    most = least if place.tier == "quick" else REPEATS[place.backend][place.tier][0]
     soon = deadline.sooner(REPEAT_SECONDS) if deadline else None
     for done in range(1, most):
         if done < least and deadline and deadline.over():

@@ -154,7 +154,7 @@ class Rank:
         if refusal:
             self.refuse(stage, refusal)
             return
-        self.run(torch, stage, self.budget.stage(0, later))
+        self.run(torch, stage, self.budget.begun(stage.least, later))
 
     def in_turn(self, torch: Any, stage: Stage, later: float) -> None:
         """One rank after the other, as what they use they share. Who cannot is passed over."""
@@ -170,8 +170,9 @@ class Rank:
         for rank in queue[: queue.index(self.rank)]:
             self.meeting.hear(f"{stage.name}/done", rank, self.budget.end)
         try:
-            whole = self.budget.stage(0, later)
-            self.run(torch, stage, whole.sooner(max(stage.least / self.world, whole.left() / (len(queue) - queue.index(self.rank)))))
+            mine = stage.least / self.world
+            whole = self.budget.begun(mine, later)
+            self.run(torch, stage, whole.sooner(max(mine, whole.left() / (len(queue) - queue.index(self.rank)))))
         finally:
             self.meeting.tell(f"{stage.name}/done", "done")
 

@@ -332,7 +332,7 @@ class TestBeginning:
 
 class TestAmounts:
     def test_of_repeats(self) -> None:
-        assert products.least_repeats("bf16", "cuda", "quick") == products.REPEATS["cuda"]
+        assert (products.least_repeats("bf16", "cuda", "quick"), products.least_repeats("fp32", "cuda", "quick")) == (64, 8)
         assert products.least_repeats("bf16", "cuda", "accept") >= 1000
         assert products.least_repeats("fp64", "cuda", "burn") == 64
 

@@ -260,7 +260,7 @@ class TestFigures:
     @pytest.mark.parametrize("dtype", list(PRODUCTS))
     def test_a_product(self, dtype: str) -> None:
         value = figures.matmul(CPU, dtype, self.later())
-        assert (value["unit"], value["conditions"]) == ("TFLOP/s", "128 x 128 x 128, random data")
+        assert (value["unit"], value["conditions"][:28]) == ("TFLOP/s", "128 x 128 x 128, random data")
         assert 0 < min(value["samples"]) <= value["median"] <= max(value["samples"])
         assert value["calls"] >= len(value["samples"]) >= 3
 
