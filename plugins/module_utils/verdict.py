@@ -109,8 +109,11 @@ def label(name: str, gpu: Gpu | None) -> str:
     return "{} on GPU {} ({})".format(name, gpu["pci_bus_id"], gpu["uuid"] or "UUID unknown")
 
 
-def _key(name: str, gpu: Gpu | None) -> tuple[str, str | None]:
-    return name, gpu["pci_bus_id"] if gpu else None
+def _key(name: str, gpu: Gpu | None) -> tuple[str, str | None, str | None]:
+    """Parts of one GPU have its bus id in common, and each needs a result of its own; a whole GPU may tell its UUID or not."""
+    if gpu is None:
+        return name, None, None
+    return name, gpu["pci_bus_id"], gpu["uuid"] if (gpu["uuid"] or "").startswith("MIG-") else None
 
 
 def _settle(check: Check, wanted: bool, excuses: Mapping[str, str]) -> Check:

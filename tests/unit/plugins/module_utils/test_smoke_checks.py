@@ -8,27 +8,35 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ansible_collections.rackready.gpu.plugins.module_utils import smoke_checks
-from ansible_collections.rackready.gpu.plugins.module_utils.smoke_checks import (
-    Outcome,
-    capability,
-    container_checks,
-    dtypes_of,
-    dtypes_to_run,
-    expected_gpus,
-    fabric_in_progress,
-    host_checks,
-    limit_problems,
-    parse_size,
-    parse_ulimit,
-    requirements,
-)
-from ansible_collections.rackready.gpu.plugins.module_utils.smoke_payload import PRODUCTS
-from ansible_collections.rackready.gpu.plugins.module_utils.smoke_run import ChildResult, Transcript
-from ansible_collections.rackready.gpu.plugins.module_utils.verdict import Check, Verdict, evaluate
+from ansible_collections.rackready.gpu.plugins.module_utils import smoke_host
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_checks import SEEN_TWICE, Asked, container_checks, host_checks
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_container import limit_problems, parse_size, parse_ulimit
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_figures import unit_of
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_gpus import ExpectedGpu, capability, dtypes_of, dtypes_to_run, expected_gpus
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_health import fabric_in_progress
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_host import Bought
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_payload.products import PRODUCTS
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_run import ChildResult, Outcome, Transcript
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_tiers import requirements
+from ansible_collections.rackready.gpu.plugins.module_utils.verdict import Check, Requirement, Verdict, evaluate
 
 from tests.unit.hosts import BUS_IDS, CONVERGED, DRIVER, facts_for
-from tests.unit.smoke_fakes import LIMITS, RUN, TORCHRUN_CRASH, Event, all_lines, container, gpus, lines, rank_events, reduce_value, result, uuid_of
+from tests.unit.smoke_fakes import (
+    LIMITS,
+    MODEL,
+    RUN,
+    TORCHRUN_CRASH,
+    Event,
+    all_lines,
+    container,
+    floor,
+    gpus,
+    lines,
+    rank_events,
+    reduce_value,
+    result,
+    uuid_of,
+)
 
 Facts = dict[str, Any]
 WORLD = 2
@@ -48,15 +56,32 @@ def only(checks: list[Check], name: str) -> Check:
     return found[0]
 
 
+NO_IMEX = {"imex": "no rack"}
+
+
+def asked(expected: list[ExpectedGpu] | None = None, backend: str = "cuda", **changes: Any) -> Asked:
+    """What the plan asks of an HGX H100 board, tier quick."""
+    cards = gpus(WORLD) if expected is None else expected
+    made = Asked(cards, cards, "quick", backend, Bought(MODEL, len(cards)), DRIVER, "off", NO_IMEX, {})
+    return made._replace(**changes)
+
+
 def checked(facts: Facts, count: int = WORLD, capability_text: str = "9.0", excuses: dict[str, str] | None = None) -> list[Check]:
-    return host_checks(gpus(count, capability_text), facts, "cuda", DRIVER, excuses or {})
+    return host_checks(asked(gpus(count, capability_text), excused={**NO_IMEX, **(excuses or {})}), facts)
+
+
+def seen_before(backend: str = "cuda", count: int = WORLD) -> list[Requirement]:
+    """What a host and its container have to show, without what a whole test looks at beside them."""
+    wanted = requirements(gpus(count), gpus(count), "quick", backend)
+    return [entry for entry in wanted if not entry.name.startswith("window.") and entry.name not in ("pcie_link", "daemon_reload", "imex")]
 
 
 class TestHost:
     def test_a_sound_host_passes_everything(self) -> None:
         checks = checked(host())
-        assert {check["name"] for check in checks} == {"gpu_idle", "gpu_count", "driver_library_match", "device_nodes", "gpu_health", "fabric"}
-        assert {check["status"] for check in checks} == {"pass"}
+        cards = {"gpu_model", "gpu_memory", "compute_mode", "persistence", "mig_mode", "gpu_health", "fabric"}
+        assert {check["name"] for check in checks} == {"gpu_idle", "gpu_count", "driver_library_match", "device_nodes", "imex", *cards}
+        assert {check["status"] for check in checks if check["name"] != "imex"} == {"pass"}
         assert [check["gpu"]["pci_bus_id"] for check in by_name(checks, "fabric") if check["gpu"]] == list(BUS_IDS[:2])
 
     def test_a_missing_gpu_is_named(self) -> None:
@@ -85,7 +110,7 @@ class TestHost:
         assert f"GPU 0000:1b:00.0 is GPU-other, the plan says {uuid_of(1)}" in str(check["reason"])
 
     def test_no_gpu_expected_is_no_pass(self) -> None:
-        assert only(host_checks([], host(0), "cuda", DRIVER, {}), "gpu_count")["status"] == "fail"
+        assert only(host_checks(asked([], bought=None), host(0)), "gpu_count")["status"] == "fail"
 
     @pytest.mark.parametrize("state", ["absent", "hung", "failed", "garbled"])
     def test_without_an_answer_of_nvidia_smi_nothing_is_shown(self, state: str) -> None:
@@ -160,7 +185,7 @@ class TestHost:
         facts["modules"]["nvidia"]["version"] = module
         facts["library_version"] = library
         facts["nvidia_smi"]["driver_version"] = smi
-        check = smoke_checks.driver_library_match(facts, planned)
+        check = smoke_host.driver_library_match(facts, planned)
         assert check["status"] == status
         assert ("reboot" in str(check["remedy"])) == (status == "fail")
 
@@ -168,17 +193,17 @@ class TestHost:
     def test_a_missing_node(self, path: str) -> None:
         facts = host()
         facts["device_nodes"] = [node for node in facts["device_nodes"] if node["path"] != path]
-        assert only(checked(facts), "device_nodes")["status"] == "fail"
+        assert only(checked(facts), "device_nodes")["status"] == "could_not_run"
 
     def test_nodes_in_the_container_are_compared_with_the_hosts(self) -> None:
         facts = host()
         inside = {node["path"]: [node["major"], node["minor"]] for node in facts["device_nodes"]}
-        assert smoke_checks.device_nodes(gpus(WORLD), facts, inside)["status"] == "pass"
+        assert smoke_host.device_nodes(gpus(WORLD), facts, inside)["status"] == "pass"
         without = {path: numbers for path, numbers in inside.items() if path != "/dev/nvidia-uvm"}
-        assert smoke_checks.device_nodes(gpus(WORLD), facts, without)["reason"] == "the container lacks /dev/nvidia-uvm"
+        assert smoke_host.device_nodes(gpus(WORLD), facts, without)["reason"] == "the container lacks /dev/nvidia-uvm"
         other = {**inside, "/dev/nvidia0": [508, 7]}
-        assert smoke_checks.device_nodes(gpus(WORLD), facts, other)["reason"] == "/dev/nvidia0 is 508:7 in the container and 195:0 on the host"
-        assert smoke_checks.device_nodes(gpus(WORLD), facts, {})["status"] == "fail"
+        assert smoke_host.device_nodes(gpus(WORLD), facts, other)["reason"] == "/dev/nvidia0 is 508:7 in the container and 195:0 on the host"
+        assert smoke_host.device_nodes(gpus(WORLD), facts, {})["status"] == "could_not_run"
 
 
 class TestFabric:
@@ -251,7 +276,7 @@ class TestFabric:
         assert (first["status"], second["status"]) == ("pass", "fail")
         assert words in str(second["reason"])
         assert remedy in str(second["remedy"])
-        verdict = evaluate(checked(facts), requirements(gpus(WORLD)), "cuda")
+        verdict = evaluate(checked(facts), seen_before(), "cuda")
         assert verdict["verdict"] == "rejected"
         assert BUS_IDS[1] in verdict["reason"]
 
@@ -277,7 +302,7 @@ class TestFabric:
         assert (first["status"], second["status"]) == ("pass", "could_not_run")
         assert "total: Unknown Error, pending: Unknown Error and 1 more" in str(second["reason"])
         assert "dmesg" in str(second["remedy"])
-        assert evaluate(checked(facts), requirements(gpus(WORLD)), "cuda")["verdict"] == "incomplete"
+        assert evaluate(checked(facts), seen_before(), "cuda")["verdict"] == "incomplete"
 
     def test_errors_of_a_cards_whole_life_are_not_held_against_it(self) -> None:
         facts = host()
@@ -322,15 +347,6 @@ class TestRequirements:
         assert set(dtypes_to_run(gpus(1, None))) == set(PRODUCTS)
         assert dtypes_to_run([*gpus(1, "7.5"), gpus(2, "8.0")[1]]) == ["fp64", "fp32", "fp16", "tf32", "bf16"]
 
-    def test_each_gpu_needs_each_of_its_checks(self) -> None:
-        names = [(r.name, r.gpu["pci_bus_id"] if r.gpu else None) for r in requirements(gpus(2))]
-        assert len(names) == len(set(names))
-        for name in ("gpu_count", "gpu_idle", "driver_library_match", "device_nodes", "container_limits", "container_run"):
-            assert (name, None) in names
-        for bus_id in BUS_IDS[:2]:
-            mine = {name for name, gpu in names if gpu == bus_id}
-            assert mine == {"fabric", "gpu_health", "gpu_identity", "image_architecture", "all_reduce_exact", *(f"matmul_exact.{dtype}" for dtype in PRODUCTS)}
-
     @pytest.mark.parametrize(("text", "value"), [("9.0", (9, 0)), ("12.1", (12, 1)), ("9", None), ("", None), (None, None), ("9.0a", None)])
     def test_capability(self, text: str | None, value: tuple[int, int] | None) -> None:
         assert capability(text) == value
@@ -339,6 +355,11 @@ class TestRequirements:
         given: list[dict[str, Any]] = [{"pci_bus_id": "00000000:1B:00.0", "uuid": "GPU-planned"}, {"pci_bus_id": BUS_IDS[0], "uuid": None}]
         found = expected_gpus(given, host())
         assert [(gpu.pci_bus_id, gpu.uuid) for gpu in found] == [(BUS_IDS[0], uuid_of(0)), (BUS_IDS[1], "GPU-planned")]
+
+
+FIGURES = ("matmul.bf16", "memory.copy", "copy.host_to_device", "copy.device_to_host")
+FLOORS = {MODEL: {name: [floor(90, unit=unit_of(name))] for name in FIGURES}}
+CPU_EXCUSES = {f"speed.{name}": "on the CPU" for name in FIGURES}
 
 
 def ran(events: list[list[Event]], exit_code: int | None = 0, backend: str = "cuda", **child: Any) -> Outcome:
@@ -356,10 +377,11 @@ def sound(backend: str = "cuda") -> list[list[Event]]:
 
 def judge(outcome: Outcome, facts: Facts | None = None) -> tuple[Verdict, list[Check]]:
     facts = facts or host()
-    expected = gpus(WORLD)
-    first = [check for check in host_checks(expected, facts, "cuda", DRIVER, {}) if check["name"] not in ("gpu_count", "device_nodes")]
-    checks = [*first, *container_checks(expected, facts, outcome)]
-    return evaluate(checks, requirements(expected, outcome.container.backend), outcome.container.backend), checks
+    backend = outcome.container.backend
+    wanted = asked(backend=backend, excused={**NO_IMEX, **({} if backend == "cuda" else CPU_EXCUSES)}, floors=FLOORS)
+    first = [check for check in host_checks(wanted, facts) if check["name"] not in SEEN_TWICE and check["name"] != "imex"]
+    checks = [*first, *container_checks(wanted, facts, outcome)]
+    return evaluate(checks, seen_before(backend), backend, not_applicable=wanted.excused), checks
 
 
 def replaced(events: list[Event], name: str, new: Event | None) -> list[Event]:
@@ -383,7 +405,7 @@ class TestContainer:
     def test_a_sound_run(self, backend: str, verdict: str) -> None:
         judged, checks = judge(ran(sound(backend), backend=backend))
         assert judged["verdict"] == verdict, judged["reason"]
-        assert {check["status"] for check in checks} == {"pass"}
+        assert {check["status"] for check in checks if not (backend == "cpu" and check["name"].startswith("speed."))} == {"pass"}
 
     def test_an_image_without_code_for_the_gpu_rejects_no_gpu(self) -> None:
         events = [replaced(said, "torch", torch_built_for("sm_80", "sm_100", "sm_90a_x", "compute_100")) for said in sound()]
@@ -692,25 +714,13 @@ class TestContainer:
         for said in events:
             next(event for event in said if event.get("name") == "gpu_identity" and event["event"] == "found")["value"]["pci_bus_id"] = None
         unknown = [gpu._replace(uuid=None) for gpu in gpus(WORLD)]
-        checks = container_checks(unknown, host(), ran(events))
+        checks = container_checks(asked(unknown), host(), ran(events))
         assert "pass" not in {check["status"] for check in by_name(checks, "gpu_identity")}
 
     def test_a_count_that_is_none_is_no_count(self) -> None:
         events = sound()
         next(event for event in events[1] if event.get("name") == "gpu_identity" and event["event"] == "found")["value"]["device_count"] = "2"
         assert only(judge(ran(events))[1], "gpu_count")["status"] == "fail"
-
-    def test_a_divided_gpu_that_nobody_expects_is_left_to_the_count(self) -> None:
-        facts = host(3)
-        facts["nvidia_smi"]["gpus"][2]["mig"]["current"] = "enabled"
-        assert not by_name(host_checks(gpus(WORLD), facts, "cuda", DRIVER, {}), "gpu_identity")
-
-    def test_a_divided_gpu_is_not_called_a_wrong_one(self) -> None:
-        facts = host()
-        facts["nvidia_smi"]["gpus"][0]["mig"]["current"] = "enabled"
-        checks = host_checks(gpus(WORLD), facts, "cuda", DRIVER, {})
-        assert [(check["status"], check["gpu"]) for check in by_name(checks, "gpu_identity")] == [("could_not_run", gpus(1)[0].gpu)]
-        assert not by_name(host_checks(gpus(WORLD), facts, "cpu", DRIVER, {}), "gpu_identity")
 
 
 class TestLimits:
