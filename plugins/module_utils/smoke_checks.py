@@ -8,10 +8,11 @@ Fail closed: an absent fact is ``could_not_run``, and a pass that the payload re
 
 from __future__ import annotations
 
+import re
 from typing import Any, Mapping, NamedTuple, Sequence
 
 from ansible_collections.rackready.gpu.plugins.module_utils import smoke_evidence, smoke_figures
-from ansible_collections.rackready.gpu.plugins.module_utils.smoke_container import LOST_RESULT, container_limits, container_run, without_result
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_container import LOST_RESULT, SILENT_REMEDY, container_limits, container_run, without_result
 from ansible_collections.rackready.gpu.plugins.module_utils.smoke_figures import ALL_REDUCE, HOST_COPIES, PAIRS, Figure, Floors
 from ansible_collections.rackready.gpu.plugins.module_utils.smoke_gpus import ExpectedGpu
 from ansible_collections.rackready.gpu.plugins.module_utils.smoke_health import fabric, gpu_health
@@ -31,6 +32,7 @@ from ansible_collections.rackready.gpu.plugins.module_utils.smoke_host import (
     persistence,
 )
 from ansible_collections.rackready.gpu.plugins.module_utils.smoke_identity import (
+    GPU_IDENTITY,
     IMAGE_REMEDY,
     gpu_identity,
     identity_of,
@@ -44,6 +46,7 @@ from ansible_collections.rackready.gpu.plugins.module_utils.smoke_run import Con
 from ansible_collections.rackready.gpu.plugins.module_utils.smoke_tiers import (
     BURN,
     COLLECTIVES,
+    GROUP_FIGURES,
     OPTIONAL_TRAININGS,
     PAIR_EXACT,
     figures_of,
@@ -51,8 +54,14 @@ from ansible_collections.rackready.gpu.plugins.module_utils.smoke_tiers import (
 )
 from ansible_collections.rackready.gpu.plugins.module_utils.verdict import COULD_NOT_RUN, FAIL, NOT_APPLICABLE, PASS, Check, make_check
 
-# What is looked at on the host before the work, and again with what the container saw.
 BETWEEN_GPUS = (*COLLECTIVES, PAIR_EXACT)
+# What NCCL says where a setting of it keeps it from starting (nccl#1838, nccl#2106), and that setting.
+NCCL_SETTINGS = {
+    "failure 217": "GPUs of this host have no way to each other: set smoke_test_env NCCL_CUMEM_HOST_ENABLE: 0, or NCCL_P2P_DISABLE: 1, and look at pcie_path",
+    "peer access is not supported": "set smoke_test_env NCCL_CUMEM_HOST_ENABLE: 0, or NCCL_P2P_DISABLE: 1, and look at pcie_path",
+    "cuMem": "set smoke_test_env NCCL_CUMEM_ENABLE: 0 and NCCL_CUMEM_HOST_ENABLE: 0, and test again",
+}
+# What is looked at on the host before the work, and again with what the container saw.
 SEEN_TWICE = ("gpu_count", "gpu_model", "gpu_memory", "device_nodes")
 
 
@@ -105,7 +114,9 @@ def container_checks(asked: Asked, facts: Facts, outcome: Outcome, without_nvls:
         container_limits(outcome),
         gpu_count(asked.gpus, facts, asked.bought, _counted(outcome, len(asked.gpus))),
         *_seen_again(asked, facts, outcome, owners),
-        device_nodes(asked.gpus, facts, nodes[0]) if nodes else make_check("device_nodes", COULD_NOT_RUN, "the container told no device nodes", source="/dev"),
+        device_nodes(asked.gpus, facts, nodes[0])
+        if nodes
+        else make_check("device_nodes", COULD_NOT_RUN, "the container told no device nodes", remedy=SILENT_REMEDY, source="/dev"),
     ]
     for rank, log in logs.items():
         part = owners.get(rank)
@@ -150,9 +161,15 @@ def payload_checks(rank: int, part: ExpectedGpu, asked: Asked, outcome: Outcome)
             continue
         for result in log.results.get(name) or [without_result(rank, name, outcome)]:
             checks.append(_from_payload(name, result, part, outcome.container))
+    # A failure that nobody asked for was seen all the same; figures and the identity have their own place.
+    figures = {*figures_of(part, asked.tier, asked.backend), *(name for name in GROUP_FIGURES if name in outcome.container.figures)}
+    for name in [name for name in log.results if name not in {*mine, *more, *figures, GPU_IDENTITY}]:
+        shown = name if _NAME.fullmatch(name) else "payload"
+        checks += [_from_payload(shown, result, part, outcome.container) for result in log.results[name] if result.status == FAIL]
     return checks
 
 
+_NAME = re.compile(r"[a-z0-9_]+(\.[a-z0-9_]+)*")
 _FAMILIES = (smoke_evidence.EXACT, smoke_evidence.REPEAT, smoke_evidence.TRAINING)
 _BY_PAYLOAD = (*COLLECTIVES, PAIR_EXACT, BURN)
 
@@ -172,7 +189,7 @@ def speed_checks(asked: Asked, outcome: Outcome, owners: Mapping[int, ExpectedGp
     if ALL_REDUCE in outcome.container.figures:
         checks.append(smoke_figures.judge_all_reduce(all_reduce(outcome), asked.floors, asked.model, len(asked.parts), without_nvls))
     if PAIRS in outcome.container.figures:
-        checks += smoke_figures.judge_pairs(_figure(0, None, PAIRS, outcome), asked.parts, asked.floors, uniform="fabric" not in asked.excused)
+        checks += smoke_figures.judge_pairs(_of_all(PAIRS, outcome)[0], asked.parts, asked.floors, uniform="fabric" not in asked.excused)
     return [_only_told(check, asked.excused) for check in checks]
 
 
@@ -195,6 +212,9 @@ def _figure(rank: int, part: ExpectedGpu | None, name: str, outcome: Outcome) ->
     """What a rank measured; of two values the lower one, and of none why."""
     log = outcome.transcript.ranks[rank]
     values = log.measured.get(name, [])
+    failed = next((result for result in log.results.get(name, []) if result.status == FAIL), None)
+    if failed:
+        return Figure(part, failed.value, failed.reason or "the payload gave no reason", True)
     odd = [value for value in values if smoke_figures.lacking(name, value) and name != PAIRS]
     if values:
         return Figure(part, odd[0] if odd else values[-1] if name == PAIRS else min(values, key=lambda value: float(value["median"])))
@@ -202,13 +222,19 @@ def _figure(rank: int, part: ExpectedGpu | None, name: str, outcome: Outcome) ->
     return Figure(part, result.value, result.reason or f"the payload said {result.status!r}", result.status == FAIL)
 
 
+def _of_all(name: str, outcome: Outcome) -> list[Figure]:
+    """A figure of all ranks together, as each of them tells it; a failure of any of them is one of all."""
+    every = [_figure(rank, None, name, outcome) for rank in outcome.transcript.ranks]
+    return [figure for figure in every if figure.failed] or every
+
+
 def all_reduce(outcome: Outcome) -> Figure:
     """The bus bandwidth of all ranks together: the lowest that any of them measured."""
-    every = [_figure(rank, None, ALL_REDUCE, outcome) for rank in outcome.transcript.ranks]
+    every = _of_all(ALL_REDUCE, outcome)
     good = [figure for figure in every if _is_figure(ALL_REDUCE, figure)]
     told = [figure for figure in every if figure.missing is None]
     if not told:
-        return next((figure for figure in every if figure.failed), every[0])
+        return every[0]
     return min(good, key=lambda figure: float(figure.value["median"])) if len(good) == len(told) else next(figure for figure in told if figure not in good)
 
 
@@ -234,12 +260,15 @@ def _from_payload(name: str, result: Result, part: ExpectedGpu, container: Conta
     remedy = None
     if lacks_kernels(reason):
         status, remedy = COULD_NOT_RUN, IMAGE_REMEDY
+    elif result.status not in (FAIL, COULD_NOT_RUN) and status == COULD_NOT_RUN:
+        remedy = SILENT_REMEDY
     elif (reason or "").startswith(LOST_RESULT):
         remedy = "test again; if it comes back, look for what else writes to the output of processes in the image (pytorch_image_ref, smoke_test_env)"
     elif status == FAIL:
         remedy = "take the GPU out of use; look for Xid and ECC messages in `dmesg` and `nvidia-smi -q`, repeat the test, then have it replaced"
         if name in BETWEEN_GPUS:
             remedy = "look for Xid and NVLink errors in `dmesg` and `nvidia-smi nvlink -e`, and at pcie_path; run again with smoke_test_env NCCL_DEBUG=INFO"
+            remedy = next((hint for words, hint in NCCL_SETTINGS.items() if words in (reason or "")), remedy)
     elif name in OPTIONAL_TRAININGS:
         remedy = "nothing, unless the image shall be able to do it (pytorch_image_ref)"
     source = "{} in the container".format("torch.distributed" if name in BETWEEN_GPUS else "torch")

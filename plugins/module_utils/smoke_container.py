@@ -16,6 +16,7 @@ from ansible_collections.rackready.gpu.plugins.module_utils.smoke_run import Con
 from ansible_collections.rackready.gpu.plugins.module_utils.verdict import COULD_NOT_RUN, FAIL, PASS, Check, make_check
 
 LOST_RESULT = "its result is not in the output"
+SILENT_REMEDY = "see how container_run ended, and test again; what its ranks say must come through whole, which the image's Python and torch decide"
 # A stage that ran this long (s) without a result when time was over is a hang of that stage; below, the time was simply too short.
 STALL_S = 60
 FAULT_SIGNALS = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
@@ -97,7 +98,9 @@ def container_limits(outcome: Outcome) -> Check:
     asked = {"ulimits": outcome.container.ulimits, "shm_size": outcome.container.shm_size}
     source = "getrlimit, statvfs and /proc/self/status in the container"
     if not found:
-        return make_check("container_limits", COULD_NOT_RUN, f"no rank told its limits: {_how_it_ended(outcome)}", floor=asked, source=source)
+        return make_check(
+            "container_limits", COULD_NOT_RUN, f"no rank told its limits: {_how_it_ended(outcome)}", remedy=SILENT_REMEDY, floor=asked, source=source
+        )
     problems = limit_problems(found[0], outcome.container)
     if any(other.get("ulimits") != found[0].get("ulimits") for other in found):
         problems.append("the ranks have different limits")

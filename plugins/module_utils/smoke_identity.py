@@ -15,6 +15,7 @@ from ansible_collections.rackready.gpu.plugins.module_utils.smoke_payload.identi
 from ansible_collections.rackready.gpu.plugins.module_utils.smoke_run import Outcome, RankLog
 from ansible_collections.rackready.gpu.plugins.module_utils.verdict import COULD_NOT_RUN, DEGRADED, FAIL, PASS, Check, make_check
 
+GPU_IDENTITY = "gpu_identity"
 IMAGE_ARCHITECTURE = "image_architecture"
 IMAGE_REMEDY = "use an image built for this GPU (pytorch_image_ref)"
 # What CUDA says where the surroundings keep it from a GPU, and what mends that. Everything else that it says is held against the GPU.
@@ -55,7 +56,7 @@ def owners_of(gpus: Sequence[ExpectedGpu], outcome: Outcome) -> dict[int, Expect
 
 
 def identity_of(log: RankLog) -> Mapping[str, Any]:
-    said = log.found.get("gpu_identity")
+    said = log.found.get(GPU_IDENTITY)
     return said if isinstance(said, dict) else {}
 
 
@@ -70,14 +71,15 @@ def gpu_identity(rank: int, gpu: ExpectedGpu, log: RankLog, outcome: Outcome) ->
     """The rank had the GPU that the plan names: bus id, UUID and capability as CUDA says them; on the CPU only that its node is there."""
     said = dict(identity_of(log))
     value = {"rank": rank, **said}
-    if not said:
-        result = (log.results.get("gpu_identity") or [without_result(rank, "gpu_identity", outcome)])[0]
+    refused = sorted(log.results.get(GPU_IDENTITY, []), key=lambda result: result.status != FAIL)
+    if refused or not said:
+        result = (refused or [without_result(rank, GPU_IDENTITY, outcome)])[0]
         surroundings = next((remedy for words, remedy in SURROUNDINGS.items() if words in (result.reason or "")), None)
         status = result.status if result.status in (FAIL, COULD_NOT_RUN) and not surroundings else COULD_NOT_RUN
         remedy = surroundings or "look for Xid messages in `dmesg`; error 802 is the fabric's: `systemctl status nvidia-fabricmanager`"
-        return make_check("gpu_identity", status, result.reason, remedy=remedy, value=value, source=IN_CONTAINER, gpu=gpu.gpu, duration_s=result.duration_s)
+        return make_check(GPU_IDENTITY, status, result.reason, remedy=remedy, value=value, source=IN_CONTAINER, gpu=gpu.gpu, duration_s=result.duration_s)
     if outcome.container.backend == "cpu":
-        return make_check("gpu_identity", PASS, value=value, source="device nodes in the container", gpu=gpu.gpu)
+        return make_check(GPU_IDENTITY, PASS, value=value, source="device nodes in the container", gpu=gpu.gpu)
     # The parts of one GPU may have its UUID in common; what a rank was given tells them apart.
     mark = "visible" if gpu.instance else "uuid"
     twice = [r for r, other in outcome.transcript.ranks.items() if r != rank and said.get(mark) and identity_of(other).get(mark) == said[mark]]
@@ -88,10 +90,10 @@ def gpu_identity(rank: int, gpu: ExpectedGpu, log: RankLog, outcome: Outcome) ->
         differs.append(f"rank {twice[0]} had the same GPU")
     if differs:
         remedy = "plan again: the card in this slot is another one than planned"
-        return make_check("gpu_identity", FAIL, "; ".join(differs), remedy=remedy, value=value, source=IN_CONTAINER, gpu=gpu.gpu)
+        return make_check(GPU_IDENTITY, FAIL, "; ".join(differs), remedy=remedy, value=value, source=IN_CONTAINER, gpu=gpu.gpu)
     if not told["pci_bus_id"] and not (told[mark] and wanted[mark]):
-        return make_check("gpu_identity", COULD_NOT_RUN, "CUDA told neither bus id nor UUID", value=value, source=IN_CONTAINER, gpu=gpu.gpu)
-    return make_check("gpu_identity", PASS, value=value, source=IN_CONTAINER, gpu=gpu.gpu)
+        return make_check(GPU_IDENTITY, COULD_NOT_RUN, "CUDA told neither bus id nor UUID", value=value, source=IN_CONTAINER, gpu=gpu.gpu)
+    return make_check(GPU_IDENTITY, PASS, value=value, source=IN_CONTAINER, gpu=gpu.gpu)
 
 
 def image_architecture(rank: int, gpu: ExpectedGpu, log: RankLog, outcome: Outcome) -> Check:
@@ -104,7 +106,7 @@ def image_architecture(rank: int, gpu: ExpectedGpu, log: RankLog, outcome: Outco
     found = capability(chip if isinstance(chip, str) else None)
     status, reason, remedy = COULD_NOT_RUN, None, None
     if found is None:
-        cause = (log.results.get("gpu_identity") or [without_result(rank, "gpu_identity", outcome)])[0].reason
+        cause = (log.results.get(GPU_IDENTITY) or [without_result(rank, GPU_IDENTITY, outcome)])[0].reason
         reason = f"the GPU's compute capability was not told: {cause}"
     elif not architectures:
         reason = "torch in the image does not tell which GPUs it was built for"

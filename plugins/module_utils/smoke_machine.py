@@ -36,13 +36,15 @@ class Look(Protocol):
 
 
 class Machine(NamedTuple):
-    """What the test needs of the host it runs on; tests give their own. ``advise``: checks that are advice, ``topology``: how the GPUs are connected."""
+    """What the test needs of the host it runs on; tests give their own. ``advise``: checks that are advice, all of them or those that take no time.
+    ``topology``: how the GPUs are connected.
+    """
 
     gather: Callable[[], Mapping[str, Any]]
     run: Run
     run_container: Callable[[Container, Look], Outcome]
     watch: Callable[[Sequence[ExpectedGpu]], Look]
-    advise: Callable[[Request, Mapping[str, Any], smoke_window.Window], list[Check]]
+    advise: Callable[[Request, Mapping[str, Any], smoke_window.Window, bool], list[Check]]
     topology: Callable[[], str | None]
     kernel_log: Callable[[], smoke_window.Events]
     sleep: Callable[[float], None]
@@ -61,7 +63,7 @@ def real_machine(gather: Callable[[], Mapping[str, Any]], smi_timeout: float) ->
         run=smoke_run.run_bounded,
         run_container=run_container,
         watch=lambda parts: Watch(parts, smi_timeout, commands),
-        advise=lambda request, facts, window: advise(request, facts, window, commands),
+        advise=lambda request, facts, window, whole: advise(request, facts, window, commands if whole else None),
         topology=lambda: topology(commands, smi_timeout),
         kernel_log=lambda: KernelLog(commands).earlier,
         sleep=time.sleep,
@@ -82,12 +84,12 @@ def topology(commands: Commands, timeout: float) -> str | None:
     return result.text[:20000] if result.rc == 0 else None
 
 
-def advise(request: Request, facts: Mapping[str, Any], window: smoke_window.Window, commands: Commands) -> list[Check]:
-    """What explains a slow or hanging host, and how fast its data comes."""
+def advise(request: Request, facts: Mapping[str, Any], window: smoke_window.Window, commands: Commands | None) -> list[Check]:
+    """What explains a slow or hanging host, and, where there is time (``commands``), how fast its data comes."""
     gpus = expected_gpus(request.gpus, facts)
     peer = peer_memory([*window.earlier.of_peer_memory, *window.new.of_peer_memory])
     paths = [pcie_path(gpus, facts["kernel"]["command_line"])] if len(gpus) > 1 else []
-    return [*paths, *([peer] if peer else []), *(data_path(path, commands) for path in request.data_paths)]
+    return [*paths, *([peer] if peer else []), *(data_path(path, commands) for path in request.data_paths if commands)]
 
 
 def is_heard(descriptor: int) -> bool:

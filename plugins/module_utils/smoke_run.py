@@ -77,8 +77,9 @@ class Container(NamedTuple):
 
 def engine_options(container: Container, name: str) -> list[str]:
     """What every container of a test gets: our label, no network, no capability, nothing writable but /tmp and /dev/shm, the GPUs and the limits."""
+    # exec: what torch.compile builds is loaded from /tmp, and the engine forbids that on a tmpfs unless asked.
     options = ["--rm", "--name", name, "--label", LABEL, "--pull", "never", "--log-driver", "none"]
-    options += ["--network", "none", "--read-only", "--tmpfs", "/tmp:rw,nosuid,nodev,size=1g", "--shm-size", container.shm_size]
+    options += ["--network", "none", "--read-only", "--tmpfs", "/tmp:rw,exec,nosuid,nodev,size=1g", "--shm-size", container.shm_size]
     options += ["--cap-drop", "ALL", "--security-opt", "no-new-privileges"]
     for device in container.devices:
         options += ["--device", device]

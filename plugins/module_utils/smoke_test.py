@@ -156,9 +156,10 @@ def _in_container(test: _Test, work: _Work, facts: Mapping[str, Any]) -> None:
         again.append("gpu_health")
         results += [*gpu_health(asked.gpus, machine.gather()), *smoke_window.judge(window, asked.gpus, asked.backend == "cuda")]
         results.append(smoke_hold.survives(machine.run, container, facts, asked.excused, clock.to_the_end()))
-        if clock.left() > LEAST_S:
-            work.topology = machine.topology()
-            results += machine.advise(test.request, facts, window)
+    whole = not outcome.child.timed_out and clock.left() > LEAST_S
+    if whole:
+        work.topology = machine.topology()
+    results += machine.advise(test.request, facts, window, whole)
     work.checks = [*(check for check in work.checks if check["name"] not in again), *results]
 
 

@@ -13,20 +13,8 @@ from ansible_collections.rackready.gpu.plugins.module_utils.bounded import Comma
 from ansible_collections.rackready.gpu.plugins.module_utils.smoke_paths import acs_redirects, data_path, pcie_path, peer_memory
 
 from tests.unit.hosts import Answers
+from tests.unit.pcie import config, two_gpus_below
 from tests.unit.smoke_fakes import gpus
-
-
-def config(control: int | None, before: tuple[int, ...] = (0x1,), size: int = 4096) -> bytes:
-    """A port's configuration space: extended capabilities in a chain, the last of them ACS with this control register."""
-    space = bytearray(4096)
-    at = 0x100
-    for capability in before:
-        struct.pack_into("<I", space, at, (at + 0x40) << 20 | 0x10000 | capability)
-        at += 0x40
-    if control is not None:
-        struct.pack_into("<I", space, at, 0x10000 | 0x0D)
-        struct.pack_into("<H", space, at + 6, control)
-    return bytes(space[:size])
 
 
 @pytest.mark.parametrize(
@@ -57,21 +45,6 @@ def test_a_chain_that_goes_round_ends() -> None:
     assert acs_redirects(bytes(space)) is None
 
 
-def machine(root: Path, control: int | None) -> Path:
-    """Two GPUs below one port each, below one root port."""
-    bus = root / "sys/bus/pci/devices"
-    bus.mkdir(parents=True)
-    top = root / "sys/devices/pci0000:00/0000:00:01.0"
-    for index, gpu in enumerate(gpus(2)):
-        port = top / f"0000:0{index + 2}:00.0"
-        (port / gpu.pci_bus_id).mkdir(parents=True)
-        if control is not None:
-            (port / "config").write_bytes(config(control))
-        (bus / gpu.pci_bus_id).symlink_to(port / gpu.pci_bus_id)
-    (top / "config").write_bytes(config(0))
-    return root
-
-
 @pytest.mark.parametrize(
     ("control", "command_line", "status", "words"),
     [
@@ -86,7 +59,7 @@ def machine(root: Path, control: int | None) -> Path:
     ],
 )
 def test_the_way_between_gpus(tmp_path: Path, control: int | None, command_line: str, status: str, words: str) -> None:
-    check = pcie_path(gpus(2), command_line, machine(tmp_path, control))
+    check = pcie_path(gpus(2), command_line, two_gpus_below(tmp_path, control))
     assert (check["status"], check["required"], words in str(check["reason"])) == (status, False, True), check["reason"]
     if status != "pass":
         assert "iommu=pt" in str(check["remedy"])

@@ -5,11 +5,13 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import pytest
 from ansible_collections.rackready.gpu.plugins.module_utils import smoke_run
@@ -192,6 +194,48 @@ class TestChild:
         assert max(len(line) for line in ended.stdout) <= smoke_run.LINE_MAX * 2
 
 
+class TestTicks:
+    def test_while_the_child_runs_and_not_afterwards(self) -> None:
+        ticks: list[float] = []
+        run_child(child("import time; time.sleep(0.9)"), 20, tick=lambda: ticks.append(time.monotonic()))
+        assert 3 <= len(ticks) <= 8
+        assert all(later - earlier >= smoke_run.TICK_S * 0.9 for earlier, later in itertools.pairwise(ticks))
+
+    def test_one_that_raises_ends_the_child(self) -> None:
+        killed: list[bool] = []
+
+        def tick() -> None:
+            raise OSError(5, "Input/output error")
+
+        with pytest.raises(OSError, match="Input/output"):
+            run_child(child("import time; time.sleep(600)"), 20, kill=lambda: killed.append(True), tick=tick)
+        assert killed == [True]
+
+
+TOP = """\
+PID                 STAT                WCHAN
+4711                D                   nv_wait_for_gsp
+4712                Sl                  -
+4713                Z                   do_exit
+garbage
+"""
+
+
+class TestStuckProcesses:
+    def test_by_rank_with_state_and_wait_channel(self, tmp_path: Path) -> None:
+        for pid, inside in ((4711, 17), (4712, 18), (4713, 1)):
+            (tmp_path / f"proc/{pid}").mkdir(parents=True)
+            (tmp_path / f"proc/{pid}/status").write_text(f"Name:\tpython3\nNSpid:\t{pid}\t{inside}\n")
+        engine = Engine(top=(0, TOP, ""))
+        found = smoke_run.stuck_processes(engine, "rackready-smoke-x", {0: 17, 3: 18, 5: 99}, tmp_path)
+        assert found == {0: "process 4711 (state D, in nv_wait_for_gsp)", 3: "process 4712 (state Sl, in -)"}
+        assert engine.asked == [["docker", "top", "rackready-smoke-x", "-eo", "pid,stat,wchan:48"]]
+
+    @pytest.mark.parametrize("answer", [(1, "", "no such container"), (None, "", "no answer"), (0, "", "")])
+    def test_an_engine_that_does_not_tell(self, tmp_path: Path, answer: tuple[int | None, str, str]) -> None:
+        assert smoke_run.stuck_processes(Engine(top=answer), "x", {0: 17}, tmp_path) == {}
+
+
 class TestTranscript:
     def test_everything_that_sound_ranks_say(self) -> None:
         transcript = Transcript(RUN, 2)
@@ -245,6 +289,17 @@ class TestTranscript:
         bad = lines(0, [{"event": "start"}, result("matmul_exact.fp64", "fail", "wrong")])[1:]
         transcript.feed([*good, *good, *bad])
         assert [r.status for r in transcript.ranks[0].results["matmul_exact.fp64"]] == ["pass", "fail"]
+
+    def test_figures_are_kept_as_they_come(self) -> None:
+        transcript = Transcript(RUN, 1)
+        transcript.feed(lines(0, [{"event": "measured", "name": "memory.copy", "value": value} for value in ({"median": 1}, 2)]))
+        assert transcript.ranks[0].measured == {"memory.copy": [{"median": 1}, 2]}
+
+    @pytest.mark.parametrize(("pid", "known"), [(17, 17), (True, None), ("17", None), (None, None)])
+    def test_the_process_id_of_a_rank(self, pid: object, known: int | None) -> None:
+        transcript = Transcript(RUN, 1)
+        transcript.feed(lines(0, [{"event": "start", "pid": pid}]))
+        assert (transcript.ranks[0].started, transcript.ranks[0].pid) == (True, known)
 
     def test_a_duration_that_is_none_is_left_out(self) -> None:
         transcript = Transcript(RUN, 1)

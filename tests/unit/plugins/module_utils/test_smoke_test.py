@@ -14,25 +14,21 @@ import socket
 import stat
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
-from ansible_collections.rackready.gpu.plugins.module_utils import smoke_hold, smoke_machine, smoke_payload, smoke_probe, smoke_test
-from ansible_collections.rackready.gpu.plugins.module_utils.smoke_figures import unit_of
-from ansible_collections.rackready.gpu.plugins.module_utils.smoke_gpus import ExpectedGpu
-from ansible_collections.rackready.gpu.plugins.module_utils.smoke_host import Bought
-from ansible_collections.rackready.gpu.plugins.module_utils.smoke_machine import Look, Machine, payload_source
-from ansible_collections.rackready.gpu.plugins.module_utils.smoke_request import Request, RequestError
-from ansible_collections.rackready.gpu.plugins.module_utils.smoke_run import ChildResult, Container, Outcome, Transcript, build_command
+from ansible_collections.rackready.gpu.plugins.module_utils import smoke_machine, smoke_payload, smoke_test
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_machine import Look, payload_source
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_request import RequestError
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_run import Container, Outcome, build_command
 from ansible_collections.rackready.gpu.plugins.module_utils.smoke_test import run_test
-from ansible_collections.rackready.gpu.plugins.module_utils.smoke_window import Events, Snapshot, Window
-from ansible_collections.rackready.gpu.plugins.module_utils.verdict import make_check
 
-from tests.unit.hosts import BUS_IDS, CONVERGED, DRIVER, facts_for
-from tests.unit.smoke_fakes import IMAGE, MODEL, RUN, Event, floor, lines, rank_events, result, uuid_of, window
+from tests.unit.hosts import BUS_IDS, CONVERGED, facts_for
+from tests.unit.smoke_fakes import IMAGE, Event, rank_events, result, uuid_of
+from tests.unit.smoke_hosts import CPU, EXCUSES, OLD, STAMP, WORLD, Host, request
 
 SCHEMAS = Path(__file__).parents[4] / "plugins/plugin_utils/schemas"
 ROOT = Path(__file__).parents[4]
@@ -43,134 +39,6 @@ sys.path.insert(0, sys.argv[1])
 from ansible_collections.rackready.gpu.plugins.module_utils import smoke_machine
 print(json.dumps(smoke_machine.payload_source()))
 """
-WORLD = 2
-DIGEST = IMAGE.partition("@")[2]
-STAMP = {"release": "2026.11-longterm", "image_digest": DIGEST, "driver": DRIVER, "gpus": [uuid_of(0), uuid_of(1)], "mig": "off", "tier": "quick"}
-EXCUSES = {"imex": "no rack", "window.sxid": "no NVSwitch"}
-FIGURES = ("matmul.bf16", "memory.copy", "copy.host_to_device", "copy.device_to_host")
-FLOORS = {MODEL: {name: [floor(90, unit=unit_of(name))] for name in FIGURES}}
-CPU = {**EXCUSES, **{f"speed.{name}": "on the CPU" for name in FIGURES}}
-OLD = {**STAMP, "schema": 1, "verdict": "accepted", "time": "2026-11-01T00:00:00Z"}
-
-
-def request(**changes: Any) -> Request:
-    made = Request(
-        image=IMAGE,
-        backend="cuda",
-        tier="quick",
-        gpus=[{"pci_bus_id": bus_id, "pci_id": "10de:2330", "compute_capability": "9.0", "model": MODEL, "memory_gb": 80} for bus_id in BUS_IDS[:WORLD]],
-        ulimits=["memlock=-1", "stack=67108864"],
-        shm_size="1g",
-        env={},
-        not_applicable=EXCUSES,
-        degraded="accept",
-        stamp=STAMP,
-        timeout=300,
-        bought=Bought(MODEL, WORLD),
-        floors=FLOORS,
-    )
-    return made._replace(**changes)
-
-
-class Watched:
-    """A double of what looks at the GPUs while they work."""
-
-    def __init__(self, window: Window) -> None:
-        self.window = window
-        self.asked: list[bool] = []
-
-    def tick(self, stages: object) -> None:
-        pass
-
-    def finish(self, ask: bool) -> Window:
-        self.asked.append(ask)
-        return self.window if ask else self.window._replace(after=Snapshot({}, "no time"))
-
-
-class Host:
-    """A double of a host: what it is, what its container says, and what was done to it."""
-
-    def __init__(self, tmp_path: Path, facts: list[dict[str, Any]] | None = None, events: list[list[Event]] | None = None, **child: Any) -> None:
-        self.state_dir = tmp_path / "rackready"
-        self.facts = facts or [facts_for(**{**CONVERGED, "gpus": WORLD})]
-        self.events = events
-        self.child = child
-        self.now = 1000.0
-        self.asked: list[list[str]] = []
-        self.containers: list[Container] = []
-        self.payloads: list[tuple[dict[str, str], set[int]]] = []
-        self.leftovers = ""
-        self.looked: Watched | None = None
-        self.window = window(WORLD)
-        self.engine: dict[str, tuple[int | None, str, str]] = {}
-        self.takes_s = 0.0
-        self.engine_error: str | None = None
-        self.heard = True
-
-    def machine(self) -> Machine:
-        return Machine(
-            gather=self.gather,
-            run=self.run,
-            run_container=self.run_container,
-            watch=self.watch,
-            advise=lambda request, facts, seen: [make_check("pcie_path", "degraded", "ACS", required=False)],
-            topology=lambda: "GPU0 X",
-            kernel_log=Events,
-            sleep=self.sleep,
-            monotonic=lambda: self.now,
-            utc=lambda: "2026-12-01T04:00:00Z",
-            run_id=lambda: RUN,
-            heard=lambda: self.heard,
-            state_dir=self.state_dir,
-        )
-
-    def watch(self, parts: Sequence[ExpectedGpu]) -> Watched:
-        self.looked = Watched(self.window)
-        return self.looked
-
-    def gather(self) -> dict[str, Any]:
-        return self.facts.pop(0) if len(self.facts) > 1 else self.facts[0]
-
-    def sleep(self, seconds: float) -> None:
-        self.now += seconds
-
-    def run(self, command: Sequence[str], limit_s: float) -> tuple[int | None, str, str]:
-        self.asked.append(list(command))
-        if self.engine_error:
-            return None, "", self.engine_error
-        what = "call" if "call" in command else "reload" if "daemon-reload" in command else command[1]
-        if what in self.engine:
-            return self.engine[what]
-        return 0, self.leftovers if command[1] == "ps" else "", ""
-
-    def run_container(self, container: Container, look: Look) -> Outcome:
-        self.now += self.takes_s
-        self.containers.append(container)
-        folder = Path(container.payload)
-        package = folder / "smoke_payload"
-        assert [stat.S_IMODE(path.stat().st_mode) for path in (folder.parent, folder, package)] == [0o700, 0o755, 0o755]
-        files = list(package.iterdir())
-        assert (folder / smoke_hold.PROBE).read_text(encoding="utf-8") == Path(smoke_probe.__file__).read_text(encoding="utf-8")
-        self.payloads.append(({path.name: path.read_text(encoding="utf-8") for path in files}, {stat.S_IMODE(path.stat().st_mode) for path in files}))
-        transcript = Transcript(container.run_id, container.ranks, clock=lambda: 0.0)
-        for rank in range(container.ranks):
-            said = self.said(rank, container)
-            transcript.feed(lines(rank, said))
-        ended: dict[str, Any] = {"exit_code": 0, "timed_out": False, "seconds": 20.0, "stdout": [], "stderr": [], **self.child}
-        return Outcome(container, ChildResult(**ended), transcript)
-
-    def said(self, rank: int, container: Container) -> list[Event]:
-        return self.events[rank] if self.events else rank_events(rank, container.ranks, container.backend)
-
-    def with_stamp(self, stamp: dict[str, Any]) -> Host:
-        self.state_dir.mkdir(exist_ok=True)
-        (self.state_dir / "stamp.json").write_text(json.dumps(stamp), encoding="utf-8")
-        return self
-
-    @property
-    def stamp(self) -> Any:
-        path = self.state_dir / "stamp.json"
-        return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
 
 
 def busy() -> dict[str, Any]:
