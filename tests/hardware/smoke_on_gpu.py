@@ -18,6 +18,7 @@ Exits with 0 when all three are as they have to be. ``--out`` gets lines.jsonl a
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import subprocess
@@ -32,9 +33,8 @@ sys.path[:0] = [str(ROOT / "collections")]
 from ansible_collections.rackready.gpu.plugins.module_utils import facts, smoke_checks, smoke_run, smoke_tiers, verdict  # noqa: E402
 from ansible_collections.rackready.gpu.plugins.module_utils.pci import normalize_bus_id  # noqa: E402
 from ansible_collections.rackready.gpu.plugins.module_utils.smoke_checks import Asked  # noqa: E402
-from ansible_collections.rackready.gpu.plugins.module_utils.smoke_gpus import ExpectedGpu, dtypes_to_run, expected_gpus  # noqa: E402
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_gpus import ExpectedGpu, expected_gpus  # noqa: E402
 from ansible_collections.rackready.gpu.plugins.module_utils.smoke_machine import write_payload  # noqa: E402
-from ansible_collections.rackready.gpu.plugins.module_utils.smoke_payload.options import SETTINGS  # noqa: E402
 from ansible_collections.rackready.gpu.plugins.module_utils.smoke_run import Outcome  # noqa: E402
 
 EXCUSED = dict.fromkeys(("container_limits", "device_nodes", "fabric", "imex"), "run without a container, on a machine that need not be set up by us")
@@ -78,23 +78,26 @@ def gpus_here() -> list[ExpectedGpu]:
 
 def payload(python: str, gpus: list[ExpectedGpu], lines: list[str], env: dict[str, str]) -> Outcome:
     """Run the payload under torchrun as the container would."""
+    work = smoke_tiers.work(gpus, "quick", "cuda", {})
     container = smoke_run.Container(
         image="none@sha256:none",
         run_id=RUN_ID,
         payload=str(PAYLOAD),
         backend="cuda",
         ranks=len(gpus),
-        dtypes=dtypes_to_run(gpus),
-        collective=True,
+        dtypes=work.dtypes,
+        collective=bool(work.collectives),
         ulimits=[],
         shm_size="64m",
         env=env,
         limit_s=LIMIT_S,
         threads=max(1, (os.cpu_count() or 1) // len(gpus)),
+        budget=LIMIT_S - 30,
+        figures=work.figures,
     )
-    settings = {"backend": "cuda", "run": RUN_ID, "dtypes": container.dtypes, "collective": True, "limit": LIMIT_S + 30}
-    os.environ.update({"NCCL_SOCKET_IFNAME": "lo", "GLOO_SOCKET_IFNAME": "lo", "CUDA_DEVICE_ORDER": "PCI_BUS_ID", "OMP_NUM_THREADS": str(container.threads)})
-    os.environ.update({**env, SETTINGS: json.dumps(settings)})
+    words = smoke_run.build_command(container)
+    given = (word.partition("=") for option, word in itertools.pairwise(words) if option == "--env")
+    os.environ.update({name: value for name, _, value in given})
     transcript = smoke_run.Transcript(RUN_ID, len(gpus))
 
     def take(line: str) -> bool:

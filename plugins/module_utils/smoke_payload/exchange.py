@@ -16,11 +16,18 @@ ALL_REDUCE = "all_reduce_exact"
 VECTORS = {"cuda": (1, 1023, 1048577, 8388608), "cpu": (1, 1023, 65537)}
 # Elements that each rank gives to, or gets from, each other one in the other collectives.
 PARTS = {"cuda": (1, 1023, 65537, 1048576), "cpu": (1, 1023, 8191)}
-# Types by their names in torch. A sum of up to 17 ranks' terms (15 at most) is exact in bf16 too; gloo of torch 2.1 has no bf16.
+# Types by their names in torch; gloo of torch 2.1 has no bf16.
 KINDS = {"cuda": ("float32", "bfloat16", "int64"), "cpu": ("float32", "int64")}
 REDUCE_ROUNDS = 5
 # The first two rounds are compared on the CPU, the others with them on the device; one round can miss a fault that comes and goes.
 THOROUGH_ROUNDS = {"cuda": 100, "cpu": 10}
+# Up to so many ranks a sum of their terms (15 at most) is exact in bf16, which holds every integer to 256.
+BF16_RANKS = 17
+
+
+def kinds_of(backend: str, world: int) -> list[str]:
+    """The types in which so many ranks exchange."""
+    return [kind for kind in KINDS[backend] if kind != "bfloat16" or world <= BF16_RANKS]
 
 
 def rounds_of(backend: str, tier: str) -> int:
@@ -101,7 +108,7 @@ COLLECTIVES = {
 def amount_of(name: str, backend: str, tier: str, world: int) -> dict[str, int]:
     """The numbers of a pass that are the whole work: ``world``, ``rounds`` and compared ``elements`` of a rank."""
     collective = COLLECTIVES[name]
-    each = len(KINDS[backend]) * rounds_of(backend, tier)
+    each = len(kinds_of(backend, world)) * rounds_of(backend, tier)
     return {"world": world, "rounds": each * len(collective.sizes[backend]), "elements": each * collective.outputs(backend, name, world)}
 
 
@@ -116,7 +123,7 @@ def collective_exact(place: Place, name: str, deadline: Deadline | None = None) 
     for size in collective.sizes[place.backend]:
         gives = [collective.gives(torch, size, rank, world, turn) for turn in range(2)]
         truths = [collective.gets(torch, size, rank, world, turn) for turn in range(2)]
-        for kind in KINDS[place.backend]:
+        for kind in kinds_of(place.backend, world):
             if deadline and everyones(place, max, deadline.over()):
                 raise NoTimeLeft("{rounds} rounds were made, {wrong} elements wrong".format(**value))
             mine = [given.to(getattr(torch, kind)).to(place.device) for given in gives]

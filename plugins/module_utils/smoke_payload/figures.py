@@ -16,7 +16,7 @@ from .timing import figure, sample
 # Rows, inner length, columns; on an H200 each gives at least 0.95 of the best of many shapes (tests/hardware/sweep_on_gpu.py).
 MATMUL_SHAPES = {
     "cuda": {
-        "fp64": (4096, 4096, 4096),
+        "fp64": (6144, 6144, 6144),
         "fp32": (8192, 8192, 8192),
         "tf32": (8192, 8192, 8192),
         "fp16": (8192, 8192, 8192),
@@ -29,7 +29,7 @@ MATMUL_SHAPES = {
 MEMORY_BYTES = {"cuda": 2**31, "cpu": 2**22}
 HOST_BYTES = 2**28
 # Seconds of sampling for one figure, by tier. A product is timed longer: under load the clocks settle. A figure of a CPU only shows that it can be taken.
-SECONDS = {"cuda": {"quick": 1.0, "accept": 2.0, "burn": 2.0}, "cpu": dict.fromkeys(("quick", "accept", "burn"), 0.1)}
+SECONDS = {"cuda": {"quick": 0.5, "accept": 2.0, "burn": 2.0}, "cpu": dict.fromkeys(("quick", "accept", "burn"), 0.1)}
 MATMUL_SECONDS = {"cuda": {"quick": 1.5, "accept": 10.0, "burn": 10.0}, "cpu": SECONDS["cpu"]}
 # What is written between two samples, so that none finds its data in the cache; more than any chip's.
 FLUSH_BYTES = {"cuda": 2**28, "cpu": 2**22}

@@ -47,7 +47,12 @@ class Meeting:
         until = time.monotonic() + max(PATIENCE, patience)
         if not self.broken:
             self.tell(what, word)
-        return {rank: self.hear(what, rank, until) for rank in range(self.world)}
+        try:
+            return {rank: self.hear(what, rank, until) for rank in range(self.world)}
+        except TimeoutError as error:
+            # Whoever comes later must not begin.
+            self.tell(what, str(error))
+            raise
 
     def refusal(self, what: str, word: str, patience: float) -> str | None:
         """None where all ranks are ready for something, else why it is not begun."""

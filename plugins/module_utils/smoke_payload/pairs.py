@@ -101,7 +101,8 @@ def pair_speed(place: Place, deadline: Deadline) -> dict[str, Any] | None:
     torch.distributed.all_reduce(found)
     if place.rank:
         return None
-    rates = [[sender, receiver, rounded(float(found[sender * world + receiver]))] for sender, receiver in sorted(pairs)]
+    # To four digits: the pairs of 16 ranks fit into a line.
+    rates = [[sender, receiver, float(f"{float(found[sender * world + receiver]):.4g}")] for sender, receiver in sorted(pairs)]
     return {
         "median": rounded(median([rate[2] for rate in rates])),
         "samples": sorted(rate[2] for rate in rates)[:MOST],

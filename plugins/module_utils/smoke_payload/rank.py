@@ -33,6 +33,8 @@ class Rank:
         self.rank = int(env["RANK"])
         self.world = int(env["WORLD_SIZE"])
         self.local = int(env["LOCAL_RANK"])
+        if options.visible and len(options.visible) != self.world:
+            raise ValueError(f"{len(options.visible)} GPUs or instances are given for {self.world} ranks")
         # Where only one GPU or instance is visible it is number 0.
         self.index = 0 if options.visible else self.local
         device = f"cuda:{self.index}" if options.backend == "cuda" else "cpu"
@@ -167,30 +169,36 @@ class Rank:
             self.refuse(stage, said[self.rank])
             return
         queue = [rank for rank, word in sorted(said.items()) if word == READY]
-        for rank in queue[: queue.index(self.rank)]:
-            self.meeting.hear(f"{stage.name}/done", rank, self.budget.end)
+        place, mine = queue.index(self.rank), stage.least / self.world
         try:
-            mine = stage.least / self.world
+            for rank in queue[:place]:
+                self.meeting.hear(f"{stage.name}/done", rank, self.budget.end)
             whole = self.budget.begun(mine, later)
-            self.run(torch, stage, whole.sooner(max(mine, whole.left() / (len(queue) - queue.index(self.rank)))))
+            self.run(torch, stage, whole.sooner(max(mine, whole.left() / (len(queue) - place))))
         finally:
             self.meeting.tell(f"{stage.name}/done", "done")
 
     def run(self, torch: Any, stage: Stage, deadline: Deadline) -> None:
         """Do a stage's work and report it."""
 
-        def work() -> Any:
-            if stage.begun == AT_ONCE:
+        def together() -> Any:
+            try:
                 self.join(torch)
-            return stage.work(deadline=deadline)
+                return stage.work(deadline=deadline)
+            except Exception as error:
+                if not isinstance(error, NoTimeLeft) and status_of(error) == "fail":
+                    # The ranks may be out of step now: whoever went on would wait for the others, or take their next message for this one.
+                    self.apart = self.apart or f"{stage.name} ended with {words_of(error)}"
+                raise
 
-        if not stage.measures:
-            self.one(stage.name, work)
-        else:
-            self.figure(stage.name, work)
+        run = self.figure if stage.measures else self.one
+        run(stage.name, together if stage.begun == AT_ONCE else lambda: stage.work(deadline=deadline))
         if self.options.backend == "cuda" and not self.not_ready:
-            # What one figure took must not be missing for the next.
-            torch.cuda.empty_cache()
+            try:
+                # What one figure took must not be missing for the next.
+                torch.cuda.empty_cache()
+            except Exception as error:
+                self.not_ready = words_of(error)
 
     def one(self, name: str, work: Callable[[], Any]) -> None:
         """Announce, run and report one check; an error in it is its result."""
@@ -234,8 +242,6 @@ class Rank:
         if self.options.backend == "cuda" and "CUDA error" in str(error):
             # Such an error spoils the whole context: nothing computed after it would mean anything.
             self.not_ready = words_of(error)
-        elif self.group and status_of(error) == "fail":
-            self.apart = self.apart or f"{name} ended with {words_of(error)}"
 
     def join(self, torch: Any) -> None:
         """Make the communicator of all ranks, once."""

@@ -191,10 +191,12 @@ class TestMeeting:
         mine = Meeting(store, 0, 2)
         with pytest.raises(TimeoutError, match="rank 1 did not come to x: RuntimeError: Socket Timeout"):
             mine.gather("x", READY, 0)
-        # It told nothing about the next one: whoever waits for it there must not begin.
+        # Neither who comes late must begin with it, nor anybody the next one.
+        late = Meeting(store, 1, 2)
+        assert str(late.refusal("x", READY, 0)).startswith("rank 0 cannot take part: rank 1 did not come to x")
         with pytest.raises(TimeoutError, match="rank 1 did not come to x"):
             mine.gather("y", READY, 0)
-        assert "rackready/y/0" not in store.said
+        assert str(late.refusal("y", READY, 0)).startswith("rank 0 cannot take part: rank 1 did not come to x")
 
 
 class TestStages:
@@ -295,6 +297,17 @@ class TestBeginning:
         )
         assert said_two.checks()["next"][0] == "could_not_run"
 
+    def test_a_gpu_that_is_wrong_by_itself_still_takes_part(self) -> None:
+        store = Store()
+        (one, _said_one), (two, said_two) = rank_of(store, 0), rank_of(store, 1)
+
+        def wrong(deadline: Deadline) -> Any:
+            raise WrongResult("1 of 9 elements of the product that was timed differ")
+
+        two.begin(None, self.stage(wrong, name="matmul.bf16", measures=True), 0)
+        all_at_once([one, two], self.stage(lambda deadline: ("pass", None, {}), AT_ONCE))
+        assert [status for status, _reason in said_two.checks().values()] == ["fail", "pass"]
+
     def test_in_turn_one_after_the_other_and_who_cannot_is_passed_over(self) -> None:
         store = Store()
         ranks = [rank_of(store, number, 3) for number in range(3)]
@@ -341,6 +354,23 @@ class TestAmounts:
         gathered, scattered = (exchange.amount_of(name, "cuda", "accept", 8) for name in ("all_gather_exact", "reduce_scatter_exact"))
         assert gathered["elements"] == 8 * scattered["elements"]
         assert gathered["rounds"] == 100 * 4 * 3
+        assert exchange.amount_of("all_reduce_exact", "cuda", "accept", 18)["rounds"] == 100 * 4 * 2
+
+    def test_the_pairs_of_sixteen_fit_into_a_line(self) -> None:
+        said: list[bytes] = []
+        rates = [[a, b, 389.1] for a in range(16) for b in range(16) if a != b]
+        value = {
+            "median": 389.1,
+            "samples": [389.1] * 32,
+            "unit": "GB/s",
+            "kernel": "k" * 40,
+            "conditions": "c" * 60,
+            "seconds": 1.5,
+            "world": 16,
+            "pairs": rates,
+        }
+        Reporter("0123456789ab", 0, said.append).emit("measured", name="pair.copy", value=value)
+        assert len(json.loads(said[0])["value"]["pairs"]) == 240
 
     def test_of_pairs(self) -> None:
         assert pairs.amount_of("cpu", 4) == {"world": 4, "senders": 3, "bytes": 2 * 3 * (1 + 4097 + 65539)}

@@ -299,7 +299,7 @@ class TestBurn:
         bend_products(monkeypatch, lambda out, call: out[7, 7].add_(64) if call == 5 else None)
         status, reason, value = self.run()
         assert (status, value["wrong"]) == ("fail", 1)
-        assert "1 elements of" in str(reason)
+        assert "1 words of" in str(reason)
 
     def test_it_is_not_begun_if_it_cannot_be_ended(self) -> None:
         with pytest.raises(NoTimeLeft, match="it was asked for 3600 s, 1"):
