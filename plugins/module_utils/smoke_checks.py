@@ -13,7 +13,7 @@ from typing import Any, Mapping, NamedTuple, Sequence
 
 from ansible_collections.rackready.gpu.plugins.module_utils import smoke_evidence, smoke_figures
 from ansible_collections.rackready.gpu.plugins.module_utils.smoke_container import LOST_RESULT, SILENT_REMEDY, container_limits, container_run, without_result
-from ansible_collections.rackready.gpu.plugins.module_utils.smoke_figures import ALL_REDUCE, HOST_COPIES, PAIRS, Figure, Floors
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_figures import ALL_REDUCE, HOST_COPIES, Figure, Floors, speed
 from ansible_collections.rackready.gpu.plugins.module_utils.smoke_gpus import ExpectedGpu
 from ansible_collections.rackready.gpu.plugins.module_utils.smoke_health import fabric, gpu_health
 from ansible_collections.rackready.gpu.plugins.module_utils.smoke_host import (
@@ -52,7 +52,7 @@ from ansible_collections.rackready.gpu.plugins.module_utils.smoke_tiers import (
     figures_of,
     part_checks,
 )
-from ansible_collections.rackready.gpu.plugins.module_utils.verdict import COULD_NOT_RUN, FAIL, NOT_APPLICABLE, PASS, Check, make_check
+from ansible_collections.rackready.gpu.plugins.module_utils.verdict import COULD_NOT_RUN, FAIL, PASS, Check, make_check
 
 BETWEEN_GPUS = (*COLLECTIVES, PAIR_EXACT)
 # What NCCL says where a setting of it keeps it from starting (nccl#1838, nccl#2106), and that setting.
@@ -61,6 +61,8 @@ NCCL_SETTINGS = {
     "peer access is not supported": "set smoke_test_env NCCL_CUMEM_HOST_ENABLE: 0, or NCCL_P2P_DISABLE: 1, and look at pcie_path",
     "cuMem": "set smoke_test_env NCCL_CUMEM_ENABLE: 0 and NCCL_CUMEM_HOST_ENABLE: 0, and test again",
 }
+# Of copies between a GPU and its host, the same way in the other direction.
+OTHER_WAY = {name: other for name in HOST_COPIES for other in HOST_COPIES if other != name}
 # What is looked at on the host before the work, and again with what the container saw.
 SEEN_TWICE = ("gpu_count", "gpu_model", "gpu_memory", "device_nodes")
 
@@ -179,33 +181,36 @@ _BY_PAYLOAD = (*COLLECTIVES, PAIR_EXACT, BURN)
 
 def speed_checks(asked: Asked, outcome: Outcome, owners: Mapping[int, ExpectedGpu], without_nvls: Figure | None) -> list[Check]:
     """Every figure, judged; where the plan says that nothing is to hold it against, it is only told."""
-    checks = []
+    checks: list[Check] = []
     names = list(dict.fromkeys(name for part in asked.parts for name in figures_of(part, asked.tier, asked.backend)))
     figures = {name: _figures(name, asked, outcome, owners) for name in names}
     for name in names:
-        other = next((copy for copy in HOST_COPIES if name in HOST_COPIES and copy != name), None)
-        backs = {figure.gpu.pci_bus_id: figure.value["median"] for figure in figures.get(other or "", []) if figure.gpu and _is_figure(other or "", figure)}
-        checks += smoke_figures.judge_gpus(name, figures[name], asked.floors, backs)
-    if ALL_REDUCE in outcome.container.figures:
-        checks.append(smoke_figures.judge_all_reduce(all_reduce(outcome), asked.floors, asked.model, len(asked.parts), without_nvls))
-    if PAIRS in outcome.container.figures:
-        checks += smoke_figures.judge_pairs(_of_all(PAIRS, outcome)[0], asked.parts, asked.floors, uniform="fabric" not in asked.excused)
-    return [_only_told(check, asked.excused) for check in checks]
-
-
-def _only_told(check: Check, excused: Mapping[str, str]) -> Check:
-    if check["name"] not in excused or check["status"] == FAIL:
-        return check
-    return make_check(check["name"], NOT_APPLICABLE, excused[check["name"]], value=check["value"], unit=check["unit"], source=check["source"], gpu=check["gpu"])
+        mine = [figure for _part, figure in figures[name]]
+        if speed(name) in asked.excused:
+            checks += [smoke_figures.only_told(name, figure, asked.excused[speed(name)]) for figure in mine]
+            continue
+        back = OTHER_WAY.get(name, "")
+        backs = {part.pci_bus_id: figure.value["median"] for part, figure in figures.get(back, []) if _is_figure(back, figure)}
+        checks += smoke_figures.judge_gpus(name, mine, asked.floors, backs)
+    for name in GROUP_FIGURES:
+        if name not in outcome.container.figures:
+            continue
+        if speed(name) in asked.excused:
+            checks.append(smoke_figures.only_told(name, _of_all(name, outcome)[0], asked.excused[speed(name)]))
+        elif name == ALL_REDUCE:
+            checks.append(smoke_figures.judge_all_reduce(all_reduce(outcome), asked.floors, asked.model, len(asked.parts), without_nvls))
+        else:
+            checks += smoke_figures.judge_pairs(_of_all(name, outcome)[0], asked.parts, asked.floors, uniform="fabric" not in asked.excused)
+    return checks
 
 
 def _is_figure(name: str, figure: Figure) -> bool:
     return smoke_figures.missing_figure(name, figure) is None
 
 
-def _figures(name: str, asked: Asked, outcome: Outcome, owners: Mapping[int, ExpectedGpu]) -> list[Figure]:
+def _figures(name: str, asked: Asked, outcome: Outcome, owners: Mapping[int, ExpectedGpu]) -> list[tuple[ExpectedGpu, Figure]]:
     """A figure of each part whose process should have it."""
-    return [_figure(rank, part, name, outcome) for rank, part in owners.items() if name in figures_of(part, asked.tier, asked.backend)]
+    return [(part, _figure(rank, part, name, outcome)) for rank, part in owners.items() if name in figures_of(part, asked.tier, asked.backend)]
 
 
 def _figure(rank: int, part: ExpectedGpu | None, name: str, outcome: Outcome) -> Figure:
@@ -215,9 +220,9 @@ def _figure(rank: int, part: ExpectedGpu | None, name: str, outcome: Outcome) ->
     failed = next((result for result in log.results.get(name, []) if result.status == FAIL), None)
     if failed:
         return Figure(part, failed.value, failed.reason or "the payload gave no reason", True)
-    odd = [value for value in values if smoke_figures.lacking(name, value) and name != PAIRS]
+    odd = [value for value in values if smoke_figures.lacking(name, value)]
     if values:
-        return Figure(part, odd[0] if odd else values[-1] if name == PAIRS else min(values, key=lambda value: float(value["median"])))
+        return Figure(part, odd[0] if odd else min(values, key=lambda value: float(value["median"])))
     result = (log.results.get(name) or [without_result(rank, name, outcome)])[0]
     return Figure(part, result.value, result.reason or f"the payload said {result.status!r}", result.status == FAIL)
 
@@ -229,18 +234,13 @@ def _of_all(name: str, outcome: Outcome) -> list[Figure]:
 
 
 def all_reduce(outcome: Outcome) -> Figure:
-    """The bus bandwidth of all ranks together: the lowest that any of them measured."""
+    """The bus bandwidth of all ranks together: the lowest that any of them measured, and none where one of them has none."""
     every = _of_all(ALL_REDUCE, outcome)
-    good = [figure for figure in every if _is_figure(ALL_REDUCE, figure)]
-    told = [figure for figure in every if figure.missing is None]
-    if not told:
-        return every[0]
-    return min(good, key=lambda figure: float(figure.value["median"])) if len(good) == len(told) else next(figure for figure in told if figure not in good)
+    missing = [figure for figure in every if not _is_figure(ALL_REDUCE, figure)]
+    return missing[0] if missing else min(every, key=lambda figure: float(figure.value["median"]))
 
 
 def _products(asked: Asked, outcome: Outcome, owners: Mapping[int, ExpectedGpu]) -> list[Check]:
-    if smoke_figures.PRODUCT_MATCH in asked.excused:
-        return []
     hashes = {part.pci_bus_id: outcome.transcript.ranks[rank].found.get("product_hash") for rank, part in owners.items()}
     return smoke_figures.product_match(asked.parts, hashes)
 
@@ -250,28 +250,27 @@ def _products(asked: Asked, outcome: Outcome, owners: Mapping[int, ExpectedGpu])
 
 def _from_payload(name: str, result: Result, part: ExpectedGpu, container: Container) -> Check:
     """A payload's result as a check. A pass without the numbers of the whole work is none."""
-    status, reason = result.status, result.reason
-    if status == PASS:
-        lacking = smoke_evidence.lacking(name, result.value, container)
-        if lacking:
-            status, reason = COULD_NOT_RUN, f"the payload said pass, but {lacking}"
-    elif status not in (FAIL, COULD_NOT_RUN):
-        status, reason = COULD_NOT_RUN, f"the payload said {status!r}: {reason or 'no reason given'}"
-    remedy = None
+    status, reason, remedy = result.status, result.reason, None
+    lacking = smoke_evidence.lacking(name, result.value, container) if status == PASS else None
+    if lacking:
+        status, reason, remedy = COULD_NOT_RUN, f"the payload said pass, but {lacking}", SILENT_REMEDY
+    elif status not in (PASS, FAIL, COULD_NOT_RUN):
+        status, reason, remedy = COULD_NOT_RUN, f"the payload said {status!r}: {reason or 'no reason given'}", SILENT_REMEDY
     if lacks_kernels(reason):
         status, remedy = COULD_NOT_RUN, IMAGE_REMEDY
-    elif result.status not in (FAIL, COULD_NOT_RUN) and status == COULD_NOT_RUN:
-        remedy = SILENT_REMEDY
-    elif (reason or "").startswith(LOST_RESULT):
-        remedy = "test again; if it comes back, look for what else writes to the output of processes in the image (pytorch_image_ref, smoke_test_env)"
-    elif status == FAIL:
-        remedy = "take the GPU out of use; look for Xid and ECC messages in `dmesg` and `nvidia-smi -q`, repeat the test, then have it replaced"
-        if name in BETWEEN_GPUS:
-            remedy = "look for Xid and NVLink errors in `dmesg` and `nvidia-smi nvlink -e`, and at pcie_path; run again with smoke_test_env NCCL_DEBUG=INFO"
-            remedy = next((hint for words, hint in NCCL_SETTINGS.items() if words in (reason or "")), remedy)
-    elif name in OPTIONAL_TRAININGS:
-        remedy = "nothing, unless the image shall be able to do it (pytorch_image_ref)"
+    remedy = remedy or _remedy(name, status, reason or "")
     source = "{} in the container".format("torch.distributed" if name in BETWEEN_GPUS else "torch")
     # What only some images can do counts where it ran.
     required = status == FAIL or name not in OPTIONAL_TRAININGS
     return make_check(name, status, reason, remedy=remedy, value=result.value, source=source, gpu=part.gpu, duration_s=result.duration_s, required=required)
+
+
+def _remedy(name: str, status: str, reason: str) -> str | None:
+    if reason.startswith(LOST_RESULT):
+        return "test again; if it comes back, look for what else writes to the output of processes in the image (pytorch_image_ref, smoke_test_env)"
+    if status == FAIL and name in BETWEEN_GPUS:
+        remedy = "look for Xid and NVLink errors in `dmesg` and `nvidia-smi nvlink -e`, and at pcie_path; run again with smoke_test_env NCCL_DEBUG=INFO"
+        return next((hint for words, hint in NCCL_SETTINGS.items() if words in reason), remedy)
+    if status == FAIL:
+        return "take the GPU out of use; look for Xid and ECC messages in `dmesg` and `nvidia-smi -q`, repeat the test, then have it replaced"
+    return "nothing, unless the image shall be able to do it (pytorch_image_ref)" if name in OPTIONAL_TRAININGS and status != PASS else None

@@ -15,7 +15,7 @@ import statistics
 from typing import Any, Mapping, NamedTuple, Sequence
 
 from ansible_collections.rackready.gpu.plugins.module_utils.smoke_gpus import ExpectedGpu, alike, dtypes_of
-from ansible_collections.rackready.gpu.plugins.module_utils.verdict import COULD_NOT_RUN, DEGRADED, FAIL, PASS, Check, make_check
+from ansible_collections.rackready.gpu.plugins.module_utils.verdict import COULD_NOT_RUN, DEGRADED, FAIL, NOT_APPLICABLE, PASS, Check, make_check
 
 # Floors as the plan gives them: model, figure, and entries that each name the number of GPUs, kernel and conditions that they stand for.
 Floors = Mapping[str, Mapping[str, Sequence[Mapping[str, Any]]]]
@@ -33,7 +33,7 @@ MEDIAN_OF = 3
 LOPSIDED = 0.8
 # Two figures of one group of GPUs that are closer than this are the same.
 SAME = 0.05
-_RANK = {PASS: 0, DEGRADED: 1, COULD_NOT_RUN: 2, FAIL: 3}
+_WORST_FIRST = [FAIL, COULD_NOT_RUN, DEGRADED]
 SLOW_REMEDY = "read window.throttle, window.xid and pcie_link of this GPU; test again when it is cool and alone; if it stays slow, have it replaced"
 FLOOR_REMEDY = "confirm the figure on sound hardware and enter it into the catalog (floors.yml) with source and date"
 
@@ -91,7 +91,7 @@ def lacking(name: str, value: Any) -> str | None:
 def floor_for(floors: Floors, model: str | None, name: str, gpus: int, value: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """The floor that stands for exactly this: model, figure, number of GPUs, kernel and conditions."""
     same = {"gpus": gpus, "unit": value["unit"], "kernel": value["kernel"], "conditions": value["conditions"]}
-    return next((floor for floor in floors.get(model or "", {}).get(name, []) if all(floor[key] == same[key] for key in same)), None)
+    return next((floor for floor in floors.get(str(model), {}).get(name, []) if all(floor[key] == same[key] for key in same)), None)
 
 
 def against_floor(median: float, unit: str, floor: Mapping[str, Any] | None) -> Finding | None:
@@ -110,7 +110,7 @@ def against_host(mine: float, others: Sequence[float], unit: str) -> Finding | N
     if len(others) < MEDIAN_OF:
         return None
     median = statistics.median(others)
-    behind = 1 - mine / median
+    behind = round(1 - mine / median, 6)
     words = f"{mine:.4g} {unit} is {behind * 100:.1f} % under the median of this host's {len(others)} GPUs ({median:.4g})"
     if behind > BEHIND_FAIL:
         return Finding(FAIL, words, SLOW_REMEDY)
@@ -126,7 +126,7 @@ def lopsided(name: str, mine: float, back: float | None) -> Finding | None:
 
 def conclude(name: str, figure: Figure, findings: Sequence[Finding | None], floor: Any = None, more: Mapping[str, Any] | None = None) -> Check:
     """One check of everything that was found about a figure; the worst thing counts and is said first."""
-    said = sorted((finding for finding in findings if finding), key=lambda finding: -_RANK[finding.status])
+    said = sorted((finding for finding in findings if finding), key=lambda finding: _WORST_FIRST.index(finding.status))
     sources = ", ".join(floor["source"]) + " " + floor["date"] if floor else "measured in the container"
     return make_check(
         speed(name),
@@ -151,21 +151,30 @@ def missing_figure(name: str, figure: Figure) -> Check | None:
     return conclude(name, figure, [Finding(FAIL if figure.failed else COULD_NOT_RUN, figure.missing)])
 
 
+def only_told(name: str, figure: Figure, why: str) -> Check:
+    """A figure that is held against nothing; only what was wrong when it was measured counts."""
+    if figure.failed:
+        return conclude(name, figure, [Finding(FAIL, str(figure.missing))])
+    check = conclude(name, figure, [])
+    check["status"], check["reason"] = NOT_APPLICABLE, why
+    return check
+
+
 def judge_gpus(name: str, figures: Sequence[Figure], floors: Floors, backs: Mapping[str, Any] | None = None) -> list[Check]:
     """A figure that each GPU has for itself. ``backs``: bus id to what the same GPU reached in the other direction, for copies to and from the host."""
-    good = [figure for figure in figures if figure.gpu and missing_figure(name, figure) is None]
-    groups = alike([figure.gpu for figure in good if figure.gpu])
-    medians = {figure.gpu: float(figure.value["median"]) for figure in good}
+    own = [(figure.gpu, figure) for figure in figures if figure.gpu]
+    medians = {gpu: float(figure.value["median"]) for gpu, figure in own if missing_figure(name, figure) is None}
+    groups = list(alike(list(medians)).values())
     checks = []
-    for figure in figures:
+    for gpu, figure in own:
         missing = missing_figure(name, figure)
-        if missing or not figure.gpu:
-            checks += [missing] if missing else []
+        if missing:
+            checks.append(missing)
             continue
-        mine = medians[figure.gpu]
-        siblings = [medians[gpu] for gpu in groups.get(figure.gpu.kind or "", [])]
-        floor = floor_for(floors, figure.gpu.model, name, 1, figure.value)
-        back = number((backs or {}).get(figure.gpu.pci_bus_id))
+        mine = medians[gpu]
+        siblings = [medians[other] for group in groups if gpu in group for other in group]
+        floor = floor_for(floors, gpu.model, name, 1, figure.value)
+        back = number((backs or {}).get(gpu.pci_bus_id))
         found = [against_floor(mine, unit_of(name), floor), against_host(mine, siblings, unit_of(name)), lopsided(name, mine, back)]
         of_host = {"host_median": statistics.median(siblings)} if len(siblings) >= MEDIAN_OF else {}
         checks.append(conclude(name, figure, found, floor, of_host))
@@ -267,7 +276,7 @@ def _match(gpu: ExpectedGpu, group: Sequence[ExpectedGpu], said: Mapping[str, An
         return make_check(PRODUCT_MATCH, COULD_NOT_RUN, f"{who} in {', '.join(which)}", value=mine, source=source, gpu=gpu.gpu)
     odd = []
     for dtype in dtypes:
-        of_mine, total = seen[dtype].count(mine[dtype] or ""), len(seen[dtype])
+        of_mine, total = seen[dtype].count(str(mine[dtype])), len(seen[dtype])
         if of_mine * 2 > total:
             continue
         majority = any(seen[dtype].count(digest) * 2 > total for digest in seen[dtype])
@@ -280,4 +289,4 @@ def _match(gpu: ExpectedGpu, group: Sequence[ExpectedGpu], said: Mapping[str, An
 
 def _digest(said: Any, dtype: str) -> str | None:
     digest = said.get(dtype) if isinstance(said, dict) else None
-    return digest if isinstance(digest, str) and digest else None
+    return digest if isinstance(digest, str) else None

@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import pkgutil
+import re
 import select
 import time
 from pathlib import Path
@@ -81,7 +82,8 @@ def topology(commands: Commands, timeout: float) -> str | None:
     if tool is None:
         return None
     result = commands.start([tool, "topo", "-m"], timeout).finish()
-    return result.text[:20000] if result.rc == 0 else None
+    # Its head is underlined, for a terminal.
+    return re.sub(r"\x1b\[[0-9;]*m", "", result.text)[:20000] if result.rc == 0 else None
 
 
 def advise(request: Request, facts: Mapping[str, Any], window: smoke_window.Window, commands: Commands | None) -> list[Check]:

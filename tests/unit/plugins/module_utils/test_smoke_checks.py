@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 from ansible_collections.rackready.gpu.plugins.module_utils import smoke_host
-from ansible_collections.rackready.gpu.plugins.module_utils.smoke_checks import SEEN_TWICE, Asked, container_checks, host_checks
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_checks import SEEN_TWICE, Asked, container_checks, host_checks, payload_checks, speed_checks
 from ansible_collections.rackready.gpu.plugins.module_utils.smoke_container import limit_problems, parse_size, parse_ulimit
 from ansible_collections.rackready.gpu.plugins.module_utils.smoke_figures import unit_of
 from ansible_collections.rackready.gpu.plugins.module_utils.smoke_gpus import ExpectedGpu, capability, dtypes_of, dtypes_to_run, expected_gpus
 from ansible_collections.rackready.gpu.plugins.module_utils.smoke_health import fabric_in_progress
 from ansible_collections.rackready.gpu.plugins.module_utils.smoke_host import Bought
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_identity import owners_of
 from ansible_collections.rackready.gpu.plugins.module_utils.smoke_payload.products import PRODUCTS
 from ansible_collections.rackready.gpu.plugins.module_utils.smoke_run import ChildResult, Outcome, Transcript
 from ansible_collections.rackready.gpu.plugins.module_utils.smoke_tiers import requirements
@@ -29,6 +30,7 @@ from tests.unit.smoke_fakes import (
     Event,
     all_lines,
     container,
+    figure,
     floor,
     gpus,
     lines,
@@ -720,7 +722,242 @@ class TestContainer:
     def test_a_count_that_is_none_is_no_count(self) -> None:
         events = sound()
         next(event for event in events[1] if event.get("name") == "gpu_identity" and event["event"] == "found")["value"]["device_count"] = "2"
-        assert only(judge(ran(events))[1], "gpu_count")["status"] == "fail"
+        check = only(judge(ran(events))[1], "gpu_count")
+        assert (check["status"], check["value"]["container"]) == ("fail", -1)
+
+    @pytest.mark.parametrize(
+        ("key", "value", "name", "status", "words"),
+        [
+            ("name", "NVIDIA H200", "gpu_model", "fail", "CUDA calls it NVIDIA H200, nvidia-smi NVIDIA H100 80GB HBM3"),
+            ("name", None, "gpu_model", "could_not_run", "CUDA told no name of it"),
+            ("memory_mib", 40000, "gpu_memory", "fail", "CUDA has 40000 MiB of the 81559 MiB that nvidia-smi tells"),
+            ("memory_mib", None, "gpu_memory", "could_not_run", "CUDA did not tell its memory"),
+        ],
+    )
+    def test_model_and_memory_are_seen_by_cuda_too(self, key: str, value: object, name: str, status: str, words: str) -> None:
+        events = sound()
+        next(event for event in events[1] if event.get("name") == "gpu_identity" and event["event"] == "found")["value"][key] = value
+        checks = by_name(judge(ran(events))[1], name)
+        assert [(check["status"], check["gpu"]) for check in checks] == [("pass", gpus(1)[0].gpu), (status, gpus(2)[1].gpu)]
+        assert checks[1]["reason"] == words
+        # On the CPU nothing of CUDA is there to be heard.
+        alone = ran([rank_events(rank, WORLD, "cpu") for rank in range(WORLD)], backend="cpu")
+        assert {check["status"] for check in by_name(judge(alone)[1], name)} == {"pass"}
+
+    def test_where_cuda_says_nothing_of_itself_nvidia_smi_is_heard(self) -> None:
+        events = sound()
+        events[1] = replaced(events[1], "gpu_identity", None)
+        assert {check["status"] for check in by_name(judge(ran(events))[1], "gpu_model")} == {"pass"}
+
+
+class TestWhatThePayloadSays:
+    """Of one rank: what was asked of it, what it did beside that, and what the plan excused."""
+
+    @staticmethod
+    def of(extra: list[Event] | None = None, without: tuple[str, ...] = (), figures: tuple[str, ...] = FIGURES, **changes: Any) -> list[Check]:
+        events = sound()
+        for name in without:
+            events[0] = replaced(events[0], name, None)
+        events[0][-1:-1] = extra or []
+        outcome = ran(events)
+        outcome = outcome._replace(container=outcome.container._replace(figures=figures))
+        return payload_checks(0, gpus(1)[0], asked(**changes), outcome)
+
+    def test_what_was_asked_of_it(self) -> None:
+        formats = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8")
+        wanted = ["all_reduce_exact", *(f"{kind}.{dtype}" for dtype in formats for kind in ("matmul_exact", "matmul_repeat"))]
+        assert sorted(check["name"] for check in self.of()) == sorted(wanted)
+
+    def test_what_is_excused_is_left_out_unless_it_ran(self) -> None:
+        excused = {**NO_IMEX, "all_reduce_exact": "parts of GPUs"}
+        assert by_name(self.of(without=("all_reduce_exact",), excused=excused), "all_reduce_exact") == []
+        assert len(by_name(self.of(excused=excused), "all_reduce_exact")) == 1
+        missing = only(self.of(without=("all_reduce_exact",)), "all_reduce_exact")
+        assert missing["status"] == "could_not_run"
+
+    def test_a_failure_is_told_once_under_the_name_that_people_know(self) -> None:
+        """A figure's is told with the figure, the identity's with the identity."""
+        for name in (*FIGURES, "gpu_identity"):
+            assert by_name(self.of([result(name, "fail", "wrong")]), name) == []
+
+    @pytest.mark.parametrize("name", ["all_reduce.busbw", "pair.copy"])
+    def test_a_figure_between_gpus_that_was_not_asked_for_is_nobodys_to_hide(self, name: str) -> None:
+        assert only(self.of([result(name, "fail", "wrong")]), name)["status"] == "fail"
+        assert by_name(self.of([result(name, "fail", "wrong")], figures=(*FIGURES, name)), name) == []
+
+    def test_a_failure_of_any_name_is_one(self) -> None:
+        checks = self.of([result("another", "fail", "a"), result("Odd Name", "fail", "b"), result("third", "could_not_run", "c"), result("fourth", "pass")])
+        more = [(check["name"], check["status"], check["reason"], check["gpu"]) for check in checks if "matmul" not in check["name"]][1:]
+        assert more == [("another", "fail", "a", gpus(1)[0].gpu), ("payload", "fail", "b", gpus(1)[0].gpu)]
+
+    def test_formats_that_nobody_asked_for_count(self) -> None:
+        checks = self.of([result("matmul_exact.fp4", "fail", "wrong"), result("matmul_repeat.fp4", "could_not_run", "no kernel")])
+        assert only(checks, "matmul_exact.fp4")["status"] == "fail"
+        assert only(checks, "matmul_repeat.fp4")["status"] == "could_not_run"
+
+    @pytest.mark.parametrize(
+        ("status", "required", "remedy"),
+        [("fail", True, "take the GPU out of use"), ("could_not_run", False, "nothing, unless the image shall be able to do it"), ("pass", False, "None")],
+    )
+    def test_what_only_some_images_can_do_counts_where_it_failed(self, status: str, required: bool, remedy: str) -> None:
+        check = only(self.of([result("training.fp8", status, None if status == "pass" else "why", {"elements": 8192, "wrong": 0})]), "training.fp8")
+        assert (check["status"], check["required"]) == (status, required)
+        assert remedy in str(check["remedy"])
+
+    @pytest.mark.parametrize(
+        ("name", "status", "reason", "remedy"),
+        [
+            ("matmul_exact.fp64", "fail", None, "take the GPU out of use"),
+            ("matmul_exact.fp64", "fail", "NCCL error: failure 217", "take the GPU out of use"),
+            ("matmul_exact.fp64", "could_not_run", "no time left", "None"),
+            ("matmul_exact.fp64", "odd", None, "see how container_run ended"),
+            ("matmul_exact.fp64", "pass", None, "see how container_run ended"),
+            ("matmul_exact.fp64", "fail", "no kernel image is available", "use an image built for this GPU"),
+            ("all_reduce_exact", "fail", None, "look for Xid and NVLink errors"),
+            ("all_reduce_exact", "fail", "cuda failure 217", "NCCL_CUMEM_HOST_ENABLE: 0, or NCCL_P2P_DISABLE: 1, and look at pcie_path"),
+            ("all_reduce_exact", "fail", "peer access is not supported between these two devices", "NCCL_P2P_DISABLE: 1"),
+            ("all_reduce_exact", "fail", "ncclCuMemHostAlloc: cuMemCreate failed", "NCCL_CUMEM_ENABLE: 0 and NCCL_CUMEM_HOST_ENABLE: 0"),
+            ("all_reduce_exact", "could_not_run", "no time left", "None"),
+        ],
+    )
+    def test_the_remedy_is_for_what_went_wrong(self, name: str, status: str, reason: str | None, remedy: str) -> None:
+        check = only(self.of([result(name, status, reason)], without=(name,)), name)
+        assert remedy in str(check["remedy"])
+        assert check["source"] == ("torch.distributed in the container" if name == "all_reduce_exact" else "torch in the container")
+
+    def test_a_lost_line_is_told_from_work_that_was_not_done(self) -> None:
+        check = only(self.of(without=("matmul_exact.fp64",)), "matmul_exact.fp64")
+        assert (check["status"], check["required"]) == ("could_not_run", True)
+        assert "what else writes to the output of processes" in str(check["remedy"])
+
+
+class TestSpeeds:
+    """Figures from what ranks said to what is held against whom."""
+
+    EVERY = (*FIGURES[1:], *(f"matmul.{dtype}" for dtype in ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8")))
+
+    @classmethod
+    def of(
+        cls, bend: dict[int, dict[str, list[Event]]] | None = None, backend: str = "cuda", cards: list[ExpectedGpu] | None = None, **changes: Any
+    ) -> list[Check]:
+        """Checks of accept; ``bend``: what a rank says in place of a figure."""
+        wanted = asked(cards, backend, **{"tier": "accept", "floors": cls.floors(), **changes})
+        world = len(wanted.parts)
+        events = [rank_events(rank, world, backend, tier="accept") for rank in range(world)]
+        for rank, figures in (bend or {}).items():
+            for name, new in figures.items():
+                events[rank] = [event for event in events[rank] if not (event["event"] == "measured" and event["name"] == name)]
+                events[rank][-1:-1] = new
+        outcome = ran(events)
+        outcome = outcome._replace(container=outcome.container._replace(tier="accept", figures=(*cls.EVERY, "all_reduce.busbw", "pair.copy")))
+        return speed_checks(wanted, outcome, owners_of(wanted.parts, outcome), None)
+
+    @classmethod
+    def floors(cls) -> dict[str, Any]:
+        between = {name: [floor(90, gpus=2, unit="GB/s")] for name in ("all_reduce.busbw", "pair.copy")}
+        return {MODEL: {**{name: [floor(90, unit=unit_of(name))] for name in cls.EVERY}, **between}}
+
+    def test_each_figure_of_each_gpu(self) -> None:
+        checks = self.of()
+        assert {check["status"] for check in checks} == {"pass"}
+        of_each = [f"speed.{name}" for name in (*self.EVERY, "pair.copy") for _gpu in range(2)]
+        assert sorted(check["name"] for check in checks) == sorted([*of_each, "speed.all_reduce.busbw"])
+
+    def test_a_pair_that_is_lopsided(self) -> None:
+        checks = self.of({1: {"copy.device_to_host": [measured("copy.device_to_host", 200.0)]}})
+        [check] = [check for check in checks if check["status"] != "pass"]
+        assert (check["name"], check["gpu"], check["status"]) == ("speed.copy.host_to_device", gpus(2)[1].gpu, "degraded")
+        assert "of the other direction (200)" in str(check["reason"])
+        checks = self.of({0: {"copy.host_to_device": [measured("copy.host_to_device", 200.0)]}})
+        assert [(check["name"], check["gpu"]) for check in checks if check["status"] != "pass"] == [("speed.copy.device_to_host", gpus(1)[0].gpu)]
+        # A direction that was not measured is held against nobody, and one product against no other.
+        checks = self.of({1: {"copy.device_to_host": [], "matmul.fp8": [measured("matmul.fp8", 2000.0)]}})
+        assert [(check["name"], check["status"]) for check in checks if check["status"] != "pass"] == [("speed.copy.device_to_host", "could_not_run")]
+
+    def test_of_two_values_the_lower_one_and_an_odd_one_first(self) -> None:
+        for values in ((80.0, 100.0), (100.0, 80.0)):
+            checks = self.of({0: {"memory.copy": [measured("memory.copy", value) for value in values]}})
+            check = by_name(checks, "speed.memory.copy")[0]
+            assert (check["status"], check["value"]["median"]) == ("fail", 80.0)
+        checks = self.of({0: {"memory.copy": [measured("memory.copy", 100.0), {"event": "measured", "name": "memory.copy", "value": 3}]}})
+        assert by_name(checks, "speed.memory.copy")[0]["status"] == "could_not_run"
+
+    @pytest.mark.parametrize(
+        ("new", "status", "words"),
+        [
+            (result("memory.copy", "fail", "wrong bytes"), "fail", "wrong bytes"),
+            (result("memory.copy", "fail"), "fail", "the payload gave no reason"),
+            (result("memory.copy", "could_not_run", "no time left"), "could_not_run", "no time left"),
+            (result("memory.copy", "pass"), "could_not_run", "the payload said 'pass'"),
+        ],
+    )
+    def test_a_result_in_place_of_a_figure(self, new: Event, status: str, words: str) -> None:
+        check = by_name(self.of({1: {"memory.copy": [new]}}), "speed.memory.copy")[1]
+        assert (check["status"], check["reason"], check["gpu"]) == (status, words, gpus(2)[1].gpu)
+
+    def test_a_failure_counts_also_beside_a_figure(self) -> None:
+        bent = {0: {"memory.copy": [measured("memory.copy", 100.0), result("memory.copy", "could_not_run", "x"), result("memory.copy", "fail", "wrong bytes")]}}
+        assert by_name(self.of(bent), "speed.memory.copy")[0]["reason"] == "wrong bytes"
+
+    def test_only_what_a_chip_can_do_is_asked_of_it(self) -> None:
+        old = gpus(2)[1]._replace(compute_capability="7.5", pci_id="10de:1eb8")
+        checks = self.of(cards=[gpus(1)[0], old])
+        assert [check["gpu"] for check in by_name(checks, "speed.matmul.fp8")] == [gpus(1)[0].gpu]
+        assert [check["gpu"] for check in by_name(checks, "speed.matmul.fp16")] == [gpus(1)[0].gpu, old.gpu]
+
+    def test_ways_between_gpus_are_compared_where_there_is_a_fabric(self) -> None:
+        cards = gpus(4)
+        table = [[src, dst, 300.0 if (src, dst) == (2, 0) else 390.0] for src in range(4) for dst in range(4) if src != dst]
+        bent = {0: {"pair.copy": [{"event": "measured", "name": "pair.copy", "value": figure("pair.copy", 390.0, pairs=table)}]}}
+        statuses = {
+            fabric: [check["status"] for check in by_name(self.of(bent, cards=cards, excused={**NO_IMEX, **fabric_excuse}), "speed.pair.copy")]
+            for fabric, fabric_excuse in (("fabric", {}), ("none", {"fabric": "PCIe cards"}))
+        }
+        assert statuses == {"fabric": ["pass", "pass", "fail", "pass"], "none": ["pass"] * 4}
+
+    def test_the_lowest_all_reduce_of_all_ranks_counts(self) -> None:
+        for rank in (0, 1):
+            low = measured("all_reduce.busbw", 80.0, world=2)
+            check = only(self.of({rank: {"all_reduce.busbw": [low]}}), "speed.all_reduce.busbw")
+            assert (check["status"], check["value"]["median"]) == ("fail", 80.0)
+
+    def test_an_all_reduce_that_one_rank_lacks_is_none(self) -> None:
+        for rank in (0, 1):
+            assert only(self.of({rank: {"all_reduce.busbw": []}}), "speed.all_reduce.busbw")["status"] == "could_not_run"
+            odd = only(self.of({rank: {"all_reduce.busbw": [{"event": "measured", "name": "all_reduce.busbw", "value": {}}]}}), "speed.all_reduce.busbw")
+            assert str(odd["reason"]).startswith("the payload gave a figure, but")
+            wrong = only(self.of({rank: {"all_reduce.busbw": [result("all_reduce.busbw", "fail", "wrong sums")]}}), "speed.all_reduce.busbw")
+            assert (wrong["status"], wrong["reason"]) == ("fail", "wrong sums")
+
+    @pytest.mark.parametrize("name", ["memory.copy", "all_reduce.busbw", "pair.copy"])
+    def test_what_is_excused_is_told_and_held_against_nothing(self, name: str) -> None:
+        """As on the CPU, whose processes share its cores: the slowest of them is no straggler."""
+        excused = {**NO_IMEX, f"speed.{name}": "on the CPU"}
+        cards = gpus(4)
+        slow = {0: {name: [measured(name, 1.0, world=4)]}}
+        checks = by_name(self.of(slow, cards=cards, excused=excused), f"speed.{name}")
+        assert [(check["status"], check["reason"]) for check in checks] == [("not_applicable", "on the CPU")] * (4 if name == "memory.copy" else 1)
+        assert (checks[0]["value"]["median"], checks[0]["unit"]) == (1.0, "GB/s")
+        assert checks[0]["gpu"] == (gpus(1)[0].gpu if name == "memory.copy" else None)
+        wrong = by_name(self.of({2: {name: [result(name, "fail", "wrong bytes")]}}, cards=cards, excused=excused), f"speed.{name}")
+        assert [check["reason"] for check in wrong if check["status"] == "fail"] == ["wrong bytes"]
+        missing = by_name(self.of({0: {name: []}}, cards=cards, excused=excused), f"speed.{name}")
+        assert (missing[0]["status"], missing[0]["value"]) == ("not_applicable", None)
+
+    def test_nothing_between_gpus_is_told_where_it_was_not_asked_for(self) -> None:
+        outcome = ran(sound())
+        checks = speed_checks(asked(floors=FLOORS), outcome, owners_of(gpus(2), outcome), None)
+        assert {check["name"] for check in checks} == {f"speed.{name}" for name in FIGURES}
+
+
+def measured(name: str, median: float, **more: Any) -> Event:
+    return {"event": "measured", "name": name, "value": figure(name, median, **more)}
+
+
+def test_several_models_have_no_model_together() -> None:
+    assert asked().model == MODEL
+    assert asked([*gpus(1), *gpus(1, model="h200-sxm-141gb")]).model is None
+    assert asked([]).model is None
 
 
 class TestLimits:

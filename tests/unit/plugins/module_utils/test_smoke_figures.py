@@ -99,7 +99,9 @@ class TestAgainstTheHost:
         assert said(checks) == ["pass", "pass", status]
         assert checks[2]["gpu"] == gpus(3)[2].gpu
         assert checks[2]["value"]["host_median"] == 100.0
-        if status != "pass":
+        if status == "pass":
+            assert checks[2]["reason"] is None
+        else:
             assert checks[2]["reason"] == f"{mine:.4g} TFLOP/s is {100 - mine:.1f} % under the median of this host's 3 GPUs (100)"
 
     def test_two_have_no_median(self) -> None:
@@ -114,6 +116,16 @@ class TestAgainstTheHost:
     def test_cards_that_nobody_can_tell_apart_are_not_compared(self) -> None:
         cards = [gpu._replace(pci_id=None, name=None) for gpu in gpus(3)]
         assert said(judged([100.0, 100.0, 51.0], cards=cards)) == ["pass"] * 3
+
+    def test_a_part_of_a_card_is_not_held_against_whole_ones(self) -> None:
+        cards = [*gpus(3), gpus(4)[3]._replace(instance="MIG-1")]
+        assert said(judged([100.0, 100.0, 100.0, 30.0], cards=cards)) == ["pass"] * 4
+
+    def test_one_of_no_card_is_nobodys(self) -> None:
+        own, missing = Figure(gpus(1)[0], figure(NAME, 100.0)), Figure(None, None, "it hung")
+        for odd in (own._replace(gpu=None), missing):
+            [check] = judge_gpus(NAME, [odd, own], {MODEL: {NAME: [floor(50)]}})
+            assert (check["status"], check["gpu"]) == ("pass", gpus(1)[0].gpu)
 
     def test_one_that_has_no_figure_is_not_in_the_median(self) -> None:
         figures = [Figure(gpu, figure(NAME, 100.0)) for gpu in gpus(3)]
@@ -162,6 +174,7 @@ class TestEvidence:
             ({"unit": None}, "its unit is None, not TFLOP/s"),
             ({"samples": []}, "its samples are not numbers above zero"),
             ({"samples": None}, "its samples are not numbers above zero"),
+            ({"samples": 5}, "its samples are not numbers above zero"),
             ({"samples": [100.0, 0.0]}, "its samples are not numbers above zero"),
             ({"samples": [100.0, "x"]}, "its samples are not numbers above zero"),
             ({"samples": [1.0, 2.0]}, "its median 100 lies outside its samples"),
@@ -234,6 +247,8 @@ class TestAllReduce:
             (360.0, 366.0, "reduction in the switches is not in use (multicast is missing)"),
             (366.0, 366.0, "is not in use"),
             (384.4, 366.0, "the links are slow"),
+            (105.0, 100.0, "is not in use"),
+            (95.0, 100.0, "is not in use"),
             (384.2, 366.0, "is not in use"),
             (347.7, 366.0, "is not in use"),
             (347.6, 366.0, "reduction in the switches is what slows it"),
@@ -242,6 +257,9 @@ class TestAllReduce:
     )
     def test_the_second_measurement_names_the_reason(self, reached: float, without: float | None, words: str) -> None:
         assert words in why_slow(reached, without)
+
+    def test_a_second_measurement_is_never_said_of_a_pass(self) -> None:
+        assert judge_all_reduce(reduced(500), BUSBW, MODEL, 8, reduced(480))["status"] == "degraded"
 
     def test_the_reason_stands_beside_the_failure(self) -> None:
         check = judge_all_reduce(reduced(366), BUSBW, MODEL, 8, reduced(366))
@@ -279,7 +297,19 @@ class TestPairs:
         assert said(judge_pairs(pairs(), gpus(4), {}, uniform=True)) == ["degraded"] * 4
 
     @pytest.mark.parametrize(
-        "table", [None, [], [[0, 1, 390.0]], [[0, 1, None], [1, 0, 390.0]], [[0, 1, 390.0], [1, 0, 0]], [[0, 1], [1, 0]], [[0, True, 3.0], [1, 0, 3.0]], "x"]
+        "table",
+        [
+            None,
+            5,
+            [],
+            [[0, 1, 390.0]],
+            [[0, 1, None], [1, 0, 390.0]],
+            [[0, 1, 390.0], [1, 0, 0]],
+            [[0, 1], [1, 0]],
+            [[0, True, 3.0], [1, 0, 3.0]],
+            [5, [1, 0, 3.0]],
+            "x",
+        ],
     )
     def test_a_missing_pair_is_no_pass_for_anybody(self, table: Any) -> None:
         checks = judge_pairs(Figure(None, figure("pair.copy", pairs=table)), gpus(2), PAIR_FLOORS, uniform=True)
@@ -340,6 +370,7 @@ class TestProducts:
         assert said(checks) == ["could_not_run", "could_not_run"]
         assert "gave no hash of its product in" in str(checks[1]["reason"])
         assert "no other GPU of its model gave a hash" in str(checks[0]["reason"])
+        assert [check["gpu"] for check in checks] == [gpu.gpu for gpu in gpus(2)]
 
     def test_cards_of_other_models_and_parts_are_not_compared(self) -> None:
         one, other = gpus(2, "7.5")

@@ -385,7 +385,7 @@ class TestAlways:
     """Properties of whole tests."""
 
     # The other rank tells the same, or only some images can do it.
-    MISSED_BY_NOBODY = ("container_limits", "device_nodes", "training.fp8", "training.compile", "all_reduce.busbw")
+    MISSED_BY_NOBODY = ("container_limits", "device_nodes", "training.fp8", "training.compile")
 
     @staticmethod
     def of(path: Path, tier: str, events: list[list[Event]], **child: Any) -> dict[str, Any]:
