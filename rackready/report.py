@@ -298,7 +298,9 @@ def _checks(record: Record) -> str:
         )
         for check in ran
     ]
-    return "## Checks\n\n" + _markdown_table(("check", "GPU", "status", "value", "floor", "unit", "reason and remedy"), rows, keep_empty=True)
+    again = [f"Run again after {retry.get('seconds')} s: {_escape(retry.get('reason'))}" for retry in dig(record, "smoke_test", "retries") or []]
+    head = "\n\n".join(["## Checks", *again])
+    return f"{head}\n\n" + _markdown_table(("check", "GPU", "status", "value", "floor", "unit", "reason and remedy"), rows, keep_empty=True)
 
 
 def _gpu(check: Mapping[str, Any]) -> Any:
@@ -308,6 +310,10 @@ def _gpu(check: Mapping[str, Any]) -> Any:
 def _figure(value: Any) -> str | None:
     if value is None:
         return None
+    if isinstance(value, Mapping):
+        # A measurement with its samples and conditions, or a floor with its source: the record has all of it.
+        number = next((value[key] for key in ("median", "floor") if isinstance(value.get(key), (int, float))), None)
+        value = value if number is None else float(number)
     if isinstance(value, float):
         return f"{value:.6g}"
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
@@ -316,6 +322,7 @@ def _figure(value: Any) -> str | None:
 def _not_exercised(record: Record) -> str:
     skipped = [check for check in record.get("checks") or [] if check.get("status") in ("not_applicable", "could_not_run")]
     lines = [f"- {_escape(check.get('name'))} ({check.get('status')}): {_escape(check.get('reason') or 'no reason given')}" for check in skipped]
+    lines.extend(f"- {_escape(sentence)}" for sentence in dig(record, "smoke_test", "not_exercised") or [])
     if record.get("outcome") == "simulated":
         lines.append("- the GPUs: this is a simulated host, the arithmetic ran on its CPU")
     return "## Not exercised\n\n" + "\n".join(lines) if lines else ""

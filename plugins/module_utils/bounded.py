@@ -74,6 +74,16 @@ class Child:
         """Process id, which is also the id of its process group."""
         return self._process.pid if self._process else None
 
+    @property
+    def over(self) -> bool:
+        """Whether ``finish`` would return at once: it has ended, or its limit is over."""
+        return self._process is None or self._process.poll() is not None or time.monotonic() - self._started > self._timeout
+
+    def give_up(self) -> None:
+        """In place of ``finish``, for one whose answer is not needed any more."""
+        self._timeout = 0.0
+        self.finish()
+
     def finish(self) -> Result:
         """Wait for the end or the limit, whichever comes first, and give what was written until then."""
         problem = f"could not be started: {self._error}" if self._process is None else self._wait(self._process)

@@ -28,6 +28,28 @@ _HEALTH = ("ecc_errors", "remapped_rows", "gpu_recovery_action")
 _NUMBER = re.compile(r"[0-9]{1,15}")
 _LIST_GPU = re.compile(r"GPU [0-9]+: .*\(UUID: (GPU-[0-9A-Za-z-]+)\)")
 _LIST_MIG = re.compile(r"\s+MIG (\S+)\s+Device\s+([0-9]{1,4}): \(UUID: (MIG-[0-9A-Za-z/-]+)\)")
+# A line of `nvidia-smi nvlink -e`: Link 0: Replay Errors: 0
+_LINK_COUNTER = re.compile(r"\s+Link ([0-9]{1,3}): ([A-Za-z][A-Za-z /-]*?) ?: ([0-9]{1,18})\s*$")
+# Why clocks are held back: names in the XML, and NVML's bits (nvml.h, NvmlClocksEventReasons).
+THROTTLE_BITS = {
+    "gpu_idle": 0x1,
+    "applications_clocks_setting": 0x2,
+    "sw_power_cap": 0x4,
+    "hw_slowdown": 0x8,
+    "sync_boost": 0x10,
+    "sw_thermal_slowdown": 0x20,
+    "hw_thermal_slowdown": 0x40,
+    "hw_power_brake_slowdown": 0x80,
+    "display_clocks_setting": 0x100,
+}
+# The time that newer drivers count for some of them.
+THROTTLE_TIMES = {
+    "sw_power_cap": "sw_power_cap",
+    "sync_boost": "sync_boost",
+    "sw_thermal_slowdown": "sw_therm_slowdown",
+    "hw_thermal_slowdown": "hw_therm_slowdown",
+    "hw_power_brake_slowdown": "hw_power_brake",
+}
 _NO_INSTANCES = "No GPU instances found"
 _LIST_INSTANCE = re.compile(r"\|\s+([0-9]{1,4})\s+MIG (\S+)\s+[0-9]{1,4}\s+([0-9]{1,4})\s+([0-9]{1,4}):[0-9]{1,4}\s+\|")
 
@@ -123,6 +145,97 @@ def parse_query(data: bytes, listing: str = "", instances: str = "") -> dict[str
     gpus = [_gpu(index, gpu, names) for index, gpu in enumerate(log.findall("gpu"))]
     _add_placements(gpus, instances)
     return {"driver_version": driver_version, "cuda_version": _text(log, "cuda_version"), "gpus": gpus}
+
+
+def parse_counters(data: bytes) -> dict[str, dict[str, Any]]:
+    """What a GPU counts and how it runs now, by PCI bus id, from the same XML. A number or flag that a card does not report is None.
+
+    ``ecc`` (volatile and aggregate, correctable and uncorrectable), ``rows`` (remapped rows and repairs), ``replays`` (of PCIe), ``link`` (generation and
+    width, now and at most), ``throttle``: the reasons that clocks are held back for, as NVML's bit mask (``mask``), and the time of each in microseconds.
+
+    Raises GarbledOutput as parse_query does.
+    """
+    from xml.etree import ElementTree  # noqa: PLC0415 - not needed on a host without a driver
+
+    try:
+        log = ElementTree.fromstring(data)
+    except (ElementTree.ParseError, ValueError, LookupError) as error:
+        raise GarbledOutput(str(error)) from error
+    return {_bus_id(gpu): _counters(gpu) for gpu in log.findall("gpu")}
+
+
+def _bus_id(gpu: Element) -> str:
+    try:
+        return normalize_bus_id(gpu.get("id") or _text(gpu, "pci/pci_bus_id") or "")
+    except ValueError as error:
+        raise GarbledOutput(str(error)) from error
+
+
+def _counters(gpu: Element) -> dict[str, Any]:
+    ecc = {}
+    for period in ("volatile", "aggregate"):
+        ecc[f"{period}_uncorrectable"] = _uncorrectable(gpu, period)
+        ecc[f"{period}_correctable"] = _correctable(gpu, period)
+    rows: dict[str, Any] = {kind: _number(gpu, f"remapped_rows/remapped_row_{short}") for kind, short in (("correctable", "corr"), ("uncorrectable", "unc"))}
+    flags = {
+        "pending": "remapped_rows/remapped_row_pending",
+        "failure": "remapped_rows/remapped_row_failure",
+        "retirement_pending": "retired_pages/pending_retirement",
+        "channel_repair_pending": "ecc_errors/channel_repair_pending",
+        "tpc_repair_pending": "ecc_errors/tpc_repair_pending",
+        "unrepairable_memory": "ecc_errors/unrepairable_memory",
+    }
+    rows.update({name: _flag(gpu, path, "Yes", "No") for name, path in flags.items()})
+    link = "pci/pci_gpu_link_info"
+    return {
+        "ecc": ecc,
+        "rows": rows,
+        "replays": _number(gpu, "pci/replay_counter"),
+        "link": {
+            "generation": _number(gpu, f"{link}/pcie_gen/current_link_gen"),
+            "max_generation": _number(gpu, f"{link}/pcie_gen/max_link_gen"),
+            "width": _number(gpu, f"{link}/link_widths/current_link_width"),
+            "max_width": _number(gpu, f"{link}/link_widths/max_link_width"),
+        },
+        "throttle": _throttle(gpu),
+    }
+
+
+def _throttle(gpu: Element) -> dict[str, Any]:
+    """Older drivers call the reasons those of throttling, newer ones those of events, and only these count their time."""
+    mask: int | None = None
+    for name, bit in THROTTLE_BITS.items():
+        for word in ("event", "throttle"):
+            active = _flag(gpu, f"clocks_{word}_reasons/clocks_{word}_reason_{name}", "Active", "Not Active")
+            if active is not None:
+                mask = (mask or 0) | (bit if active else 0)
+    times = {name: _number(gpu, f"clocks_event_reasons_counters/clocks_event_reasons_counters_{short}") for name, short in THROTTLE_TIMES.items()}
+    return {"mask": mask, "microseconds": times}
+
+
+def _correctable(gpu: Element, period: str) -> int | None:
+    """Sum over the memories. Before Ampere there is one figure, called single bit."""
+    errors = gpu.find(f"ecc_errors/{period}")
+    if errors is None:
+        return None
+    counts = [_number(errors, child.tag) for child in errors if child.tag.endswith("_correctable")]
+    counts.append(_number(errors, "single_bit/total"))
+    known = [count for count in counts if count is not None]
+    return sum(known) if known else None
+
+
+def parse_nvlink_errors(listing: str) -> dict[str, dict[int, dict[str, int]]]:
+    """Error counters of each link by the GPU's UUID, from ``nvidia-smi nvlink -e``: UUID -> link -> counter -> count. A GPU without links has none."""
+    found: dict[str, dict[int, dict[str, int]]] = {}
+    uuid = None
+    for line in listing.splitlines():
+        gpu, counter = _LIST_GPU.match(line), _LINK_COUNTER.match(line)
+        if gpu:
+            uuid = gpu.group(1)
+            found[uuid] = {}
+        elif counter and uuid:
+            found[uuid].setdefault(int(counter.group(1)), {})[counter.group(2)] = int(counter.group(3))
+    return found
 
 
 def _gpu(index: int, gpu: Element, names: _MigNames) -> dict[str, Any]:

@@ -66,13 +66,23 @@ def _gpu(device: Path, device_class: str) -> dict[str, Any]:
         "class": device_class,
         "driver": driver.resolve().name if driver.is_symlink() else None,
         "numa_node": int(node) if node is not None and node.isdigit() else None,  # -1: the firmware does not say
-        "link": {
-            "speed_gts": _speed(device / "current_link_speed"),
-            "width": _width(device / "current_link_width"),
-            "max_speed_gts": _speed(device / "max_link_speed"),
-            "max_width": _width(device / "max_link_width"),
-        },
+        "link": link(device),
     }
+
+
+def link(device: Path) -> dict[str, Any]:
+    """The PCIe link of a device (a directory of sysfs): GT/s and lanes now and at most; None where it does not tell."""
+    return {
+        "speed_gts": _speed(device / "current_link_speed"),
+        "width": _width(device / "current_link_width"),
+        "max_speed_gts": _speed(device / "max_link_speed"),
+        "max_width": _width(device / "max_link_width"),
+    }
+
+
+def port_above(device: Path) -> Path:
+    """The port that a device hangs on, whose link is the device's seen from the other end. Where there is none, nothing in it tells of a link."""
+    return device.resolve().parent
 
 
 def _hex(path: Path) -> str:

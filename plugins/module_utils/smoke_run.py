@@ -16,21 +16,28 @@ import selectors
 import signal
 import subprocess
 import time
-from typing import Any, Callable, Iterable, NamedTuple, Sequence
+from pathlib import Path
+from typing import Any, Callable, Iterable, Mapping, NamedTuple, Sequence
 
 from ansible_collections.rackready.gpu.plugins.module_utils.bounded import Child
-from ansible_collections.rackready.gpu.plugins.module_utils.smoke_payload import MARK, PROTOCOL, SETTINGS
+from ansible_collections.rackready.gpu.plugins.module_utils.reading import read_text
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_payload.options import SETTINGS
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_payload.report import MARK, PROTOCOL
 
 LABEL = "io.rackready.smoke-test"
 NAME_PREFIX = "rackready-smoke-"
-PAYLOAD_IN_CONTAINER = "/rackready/smoke_payload.py"
+# The package smoke_payload lies in there and is found because torchrun's working directory is there: PYTHONPATH stays the image's own.
+PAYLOAD_IN_CONTAINER = "/rackready"
+PAYLOAD_MODULE = "smoke_payload"
 # Seconds that the container's own limit lies above ours: it only matters when this parent was killed.
 ORPHAN_GRACE_S = 30
 # How long a killed child may take to be gone, and how long its pipes are still read after it ended.
 KILL_GRACE_S = 5.0
 # How long the engine may take for each of the three steps that end our container.
 KILL_LIMIT_S = 8
+STUCK_LIMIT_S = 4
 DRAIN_S = 2.0
+TICK_S = 0.2
 LINE_MAX = 65536
 KEPT_LINES = 400
 
@@ -38,7 +45,10 @@ Run = Callable[[Sequence[str], float], "tuple[int | None, str, str]"]
 
 
 class Container(NamedTuple):
-    """What to start. ``ulimits`` in Docker's syntax, ``limit_s`` in seconds, ``devices`` as CDI names, ``threads`` per rank on the CPU."""
+    """What to start. ``payload``: the folder that holds the package smoke_payload; ``ulimits`` in Docker's syntax, ``limit_s`` in seconds,
+    ``devices`` as CDI names, ``threads`` per rank on the CPU, ``budget`` seconds that the payload may take for its work. ``visible``: the UUID that each
+    rank gets, where GPUs are divided.
+    """
 
     image: str
     run_id: str
@@ -52,6 +62,12 @@ class Container(NamedTuple):
     env: dict[str, str]
     limit_s: int
     threads: int
+    tier: str = "quick"
+    budget: int = 60
+    figures: Sequence[str] = ()
+    trainings: Sequence[str] = ()
+    visible: Sequence[str] = ()
+    burn_seconds: int = 0
     devices: Sequence[str] = ("nvidia.com/gpu=all",)
 
     @property
@@ -59,14 +75,34 @@ class Container(NamedTuple):
         return NAME_PREFIX + self.run_id
 
 
+def engine_options(container: Container, name: str) -> list[str]:
+    """What every container of a test gets: our label, no network, no capability, nothing writable but /tmp and /dev/shm, the GPUs and the limits."""
+    # exec: what torch.compile builds is loaded from /tmp, and the engine forbids that on a tmpfs unless asked.
+    options = ["--rm", "--name", name, "--label", LABEL, "--pull", "never", "--log-driver", "none"]
+    options += ["--network", "none", "--read-only", "--tmpfs", "/tmp:rw,exec,nosuid,nodev,size=1g", "--shm-size", container.shm_size]
+    options += ["--cap-drop", "ALL", "--security-opt", "no-new-privileges"]
+    for device in container.devices:
+        options += ["--device", device]
+    for ulimit in container.ulimits:
+        options += ["--ulimit", ulimit]
+    return [*options, "--volume", f"{container.payload}:{PAYLOAD_IN_CONTAINER}:ro", "--workdir", PAYLOAD_IN_CONTAINER]
+
+
 def build_command(container: Container, engine: str = "docker") -> list[str]:
-    """The engine's command line: the image by digest, never pulled; no network, no capability, nothing writable but /tmp and /dev/shm."""
+    """The engine's command line: the image by digest, never pulled, and torchrun in it."""
     settings = {
         "backend": container.backend,
         "run": container.run_id,
         "dtypes": container.dtypes,
         "collective": container.collective,
         "limit": container.limit_s + ORPHAN_GRACE_S,
+        "tier": container.tier,
+        "budget": container.budget,
+        "figures": list(container.figures),
+        "trainings": list(container.trainings),
+        "mig": bool(container.visible),
+        "visible": list(container.visible),
+        "burn_seconds": container.burn_seconds,
     }
     env = {
         # One order of GPUs for the driver's tools and for CUDA.
@@ -80,20 +116,13 @@ def build_command(container: Container, engine: str = "docker") -> list[str]:
         **container.env,
         SETTINGS: json.dumps(settings),
     }
-    command = [engine, "run", "--rm", "--name", container.name, "--label", LABEL, "--pull", "never", "--log-driver", "none"]
-    command += ["--network", "none", "--read-only", "--tmpfs", "/tmp:rw,nosuid,nodev,size=1g", "--shm-size", container.shm_size]
-    command += ["--cap-drop", "ALL", "--security-opt", "no-new-privileges"]
-    for device in container.devices:
-        command += ["--device", device]
-    for ulimit in container.ulimits:
-        command += ["--ulimit", ulimit]
-    command += ["--volume", f"{container.payload}:{PAYLOAD_IN_CONTAINER}:ro"]
+    command = [engine, "run", *engine_options(container, container.name)]
     for key in sorted(env):
         command += ["--env", f"{key}={env[key]}"]
     # The image's own entry point prints banners and changes the library path. The addresses are given because no name resolves without a network.
     command += ["--entrypoint", "torchrun", container.image]
     command += ["--nnodes", "1", "--nproc-per-node", str(container.ranks), "--master-addr", "127.0.0.1", "--master-port", "29500"]
-    return [*command, PAYLOAD_IN_CONTAINER]
+    return [*command, "--module", PAYLOAD_MODULE]
 
 
 def run_bounded(command: Sequence[str], limit_s: float) -> tuple[int | None, str, str]:
@@ -127,6 +156,22 @@ def kill_container(run: Run, name: str, engine: str = "docker") -> str | None:
     return f"the container {name} could not be killed; a process in it hangs in the driver" if out.strip() else None
 
 
+def stuck_processes(run: Run, name: str, pids: Mapping[int, int], root: Path = Path("/"), engine: str = "docker") -> dict[int, str]:
+    """Where the processes of a container wait, by rank (``pids``: rank -> process id inside): ``process 4711 (state D, in nv_wait)``. Best effort."""
+    code, out, _err = run([engine, "top", name, "-eo", "pid,stat,wchan:48"], STUCK_LIMIT_S)
+    found: dict[int, str] = {}
+    for line in out.splitlines()[1:] if code == 0 else []:
+        words = line.split()
+        if len(words) < 3 or not words[0].isdigit():
+            continue
+        status = read_text(root / "proc" / words[0] / "status", 8192) or ""
+        inside = re.search(r"^NSpid:.*\s([0-9]+)$", status, re.MULTILINE)
+        for rank, pid in pids.items():
+            if inside and int(inside.group(1)) == pid:
+                found[rank] = f"process {words[0]} (state {words[1]}, in {words[2]})"
+    return found
+
+
 class ChildResult(NamedTuple):
     """How a child ended. ``exit_code`` None: never started (``error`` says why), or not gone when we left it behind. Lines are the last ones."""
 
@@ -137,6 +182,8 @@ class ChildResult(NamedTuple):
     stderr: list[str]
     error: str | None = None
     left_behind: str | None = None
+    stuck: Mapping[int, str] = {}
+    """Of a run that was ended at its limit: the host's process of each rank and where it waited."""
 
 
 class _Lines:
@@ -173,12 +220,15 @@ def run_child(
     limit_s: float,
     each_line: Callable[[str], bool] = lambda line: False,
     kill: Callable[[], str | None] = lambda: None,
+    *,
     keep: int = KEPT_LINES,
+    tick: Callable[[], None] = lambda: None,
 ) -> ChildResult:
     """Run a child in its own process group and read both its pipes until it ends or ``limit_s`` seconds are over.
 
     :param each_line: is given each complete stdout line at once; those for which it returns True are not kept as output.
     :param kill: is called first when time is over or this function is left by an exception (the container is not a child of the engine's client).
+    :param tick: is called about every TICK_S seconds while the child runs; it must not wait for anything.
     """
     started = time.monotonic()
     try:
@@ -192,7 +242,7 @@ def run_child(
     left: str | None = None
     ended = False
     try:
-        ended = _read_until(child, {child.stdout: out, child.stderr: err}, started + limit_s)
+        ended = _read_until(child, {child.stdout: out, child.stderr: err}, started + limit_s, tick)
     finally:
         if not ended:
             left = kill()
@@ -206,15 +256,19 @@ def run_child(
     return ChildResult(child.returncode, not ended, time.monotonic() - started, out.kept, err.kept, left_behind=left)
 
 
-def _read_until(child: subprocess.Popen[bytes], pipes: dict[Any, _Lines], deadline: float) -> bool:
+def _read_until(child: subprocess.Popen[bytes], pipes: dict[Any, _Lines], deadline: float, tick: Callable[[], None] = lambda: None) -> bool:
     """Read until the child has ended and its pipes are at their end; True if it ended before the deadline."""
     with selectors.DefaultSelector() as selector:
         for pipe in pipes:
             os.set_blocking(pipe.fileno(), False)
             selector.register(pipe, selectors.EVENT_READ)
         ended_at: float | None = None
+        ticked = 0.0
         while True:
             now = time.monotonic()
+            if ended_at is None and now >= ticked + TICK_S:
+                ticked = now
+                tick()
             if ended_at is None and child.poll() is not None:
                 ended_at = now
             # A grandchild may hold a pipe open for ever: after the child's end it is read only a little longer.
@@ -272,16 +326,14 @@ class RankLog:
         self.stages: list[tuple[str, float]] = []
         self.found: dict[str, Any] = {}
         self.results: dict[str, list[Result]] = {}
+        self.measured: dict[str, list[Any]] = {}
+        self.pid: int | None = None
         self._seen: set[str] = set()
 
     @property
     def stage(self) -> tuple[str, float] | None:
         """The stage that this rank announced last, if it has not ended."""
         return self.stages[-1] if self.stages and not self.ended else None
-
-    def finished(self, stage: str) -> bool:
-        """Whether the stage gave its result."""
-        return stage in self.results or stage in self.found
 
     def take(self, line: str, event: dict[str, Any], at: float) -> None:
         """Add one event; the very same line again counts once."""
@@ -291,6 +343,7 @@ class RankLog:
         kind, name = event["event"], event.get("name")
         if kind == "start":
             self.started = True
+            self.pid = event["pid"] if type(event.get("pid")) is int else None
         elif kind == "end":
             self.ended = True
         elif not isinstance(name, str):
@@ -299,6 +352,8 @@ class RankLog:
             self.stages.append((name, at))
         elif kind == "found":
             self.found.setdefault(name, event.get("value"))
+        elif kind == "measured":
+            self.measured.setdefault(name, []).append(event.get("value"))
         elif kind == "check":
             duration = event.get("duration_s")
             reason = event.get("reason")
@@ -358,3 +413,11 @@ def crashed_rank(stderr: Sequence[str]) -> tuple[int, int] | None:
         return None
     match = re.search(r"rank\s*:\s*(\d+).*?exitcode\s*:\s*(-?\d+)", text[cause:], re.DOTALL)
     return (int(match.group(1)), int(match.group(2))) if match else None
+
+
+class Outcome(NamedTuple):
+    """A container that was run: what was asked for, how its child ended, what its ranks said."""
+
+    container: Container
+    child: ChildResult
+    transcript: Transcript

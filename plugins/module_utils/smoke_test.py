@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import fcntl
 import os
-import select
 import shutil
 import tempfile
-import time
 from pathlib import Path
-from typing import Any, Callable, Mapping, NamedTuple
+from typing import Any, Mapping, NamedTuple
 
-from ansible_collections.rackready.gpu.plugins.module_utils import smoke_checks, smoke_payload, smoke_run, stamp, verdict
-from ansible_collections.rackready.gpu.plugins.module_utils.smoke_checks import ExpectedGpu, Outcome
-from ansible_collections.rackready.gpu.plugins.module_utils.smoke_run import Container, Run
+from ansible_collections.rackready.gpu.plugins.module_utils import smoke_checks, smoke_hold, smoke_retry, smoke_run, smoke_tiers, smoke_window, stamp, verdict
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_checks import Asked
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_figures import ALL_REDUCE, Figure, below_its_floor
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_health import fabric_in_progress, gpu_health
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_machine import Look, Machine, write_payload
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_request import Request
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_run import Container, Outcome
 from ansible_collections.rackready.gpu.plugins.module_utils.verdict import COULD_NOT_RUN, FAIL, Check, make_check
 
 # How long registration with the fabric may still take after the services are up, and how often it is looked at.
@@ -25,110 +27,18 @@ FABRIC_PAUSE_S = 3
 # Of the whole time, what is kept back for ending a container that does not end, and the least that makes starting one worth while.
 RESERVE_S = 40
 LEAST_S = 20
+# Of the container's time, the part that the payload may spend on its work: the rest is for starting and ending.
+WORK_PART = 0.75
+LEAST_BUDGET_S = 10
+# What the end of a test takes at worst beside holding a container, and a run for one figure.
+END_S = 10
+AGAIN_S = 60
 LOCK = "smoke-test.lock"
-
-
-class RequestError(ValueError):
-    """The module was asked for something that cannot be; the sentence says what."""
-
-
-class Request(NamedTuple):
-    """What is to be tested. ``gpus``: as the plan lists them; ``stamp``: what to write on success; ``timeout``: seconds for everything."""
-
-    image: str
-    backend: str
-    tier: str
-    gpus: list[dict[str, Any]]
-    ulimits: list[str]
-    shm_size: str
-    env: dict[str, str]
-    not_applicable: dict[str, str]
-    degraded: str
-    stamp: dict[str, Any]
-    timeout: int
-
-    def validate(self) -> None:
-        """RequestError where the request contradicts itself: a stamp must never name what was not tested."""
-        digest = self.image.partition("@")[2]
-        if not digest.startswith("sha256:"):
-            raise RequestError(f"image {self.image!r} is not given by digest (name@sha256:...), so what was tested would not be known")
-        for key, mine in (("image_digest", digest), ("tier", self.tier)):
-            if self.stamp.get(key) != mine:
-                raise RequestError(f"the stamp to be written says {key} {self.stamp.get(key)!r}, but {mine!r} is tested")
-        if not self.gpus:
-            raise RequestError("no GPUs are given, and a test of none shows nothing")
-        try:
-            bus_ids = [gpu.pci_bus_id for gpu in smoke_checks.expected_gpus(self.gpus, {"nvidia_smi": {"gpus": []}})]
-            for ulimit in self.ulimits:
-                smoke_checks.parse_ulimit(ulimit)
-            smoke_checks.parse_size(self.shm_size)
-        except ValueError as error:
-            raise RequestError(str(error)) from error
-        twice = sorted({bus_id for bus_id in bus_ids if bus_ids.count(bus_id) > 1})
-        if twice:
-            raise RequestError(f"GPU {twice[0]} is given twice")
-
-
-class Machine(NamedTuple):
-    """What the test needs of the host it runs on; tests give their own."""
-
-    gather: Callable[[], Mapping[str, Any]]
-    run: Run
-    run_container: Callable[[Container], Outcome]
-    sleep: Callable[[float], None]
-    monotonic: Callable[[], float]
-    utc: Callable[[], str]
-    run_id: Callable[[], str]
-    heard: Callable[[], bool]
-    state_dir: Path
-
-
-def real_machine(gather: Callable[[], Mapping[str, Any]]) -> Machine:
-    """This host."""
-    return Machine(
-        gather=gather,
-        run=smoke_run.run_bounded,
-        run_container=run_container,
-        sleep=time.sleep,
-        monotonic=time.monotonic,
-        utc=lambda: time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        run_id=lambda: os.urandom(6).hex(),
-        heard=lambda: is_heard(1),  # standard output, where the result goes
-        state_dir=stamp.STATE_DIR,
-    )
-
-
-def is_heard(descriptor: int) -> bool:
-    """Whether what is written there can still reach somebody: False for the pipe of a connection that was closed because its run was killed."""
-    poll = select.poll()
-    poll.register(descriptor, 0)  # errors and hang-ups are reported without being asked for
-    return not poll.poll(0)
-
-
-def run_container(container: Container) -> Outcome:
-    """Run the container to its end or its limit."""
-    transcript = smoke_run.Transcript(container.run_id, container.ranks)
-    child = smoke_run.run_child(
-        smoke_run.build_command(container),
-        container.limit_s,
-        each_line=transcript.take,
-        kill=lambda: smoke_run.kill_container(smoke_run.run_bounded, container.name),
-    )
-    return Outcome(container, child, transcript)
-
-
-def payload_source() -> str:
-    """The payload's text, from wherever this code was loaded: a checkout, or the archive that Ansible sends."""
-    spec = smoke_payload.__spec__
-    source = spec.loader.get_source(smoke_payload.__name__) if spec and spec.loader and hasattr(spec.loader, "get_source") else None
-    if not source:
-        raise RequestError("the text of the smoke payload cannot be read from where this module was loaded")
-    return str(source)
 
 
 def plan_sentence(request: Request) -> str:
     """What a run would do, for check mode."""
-    return f"would test {len(request.gpus)} GPUs in {request.image} (backend {request.backend}, tier {request.tier}, at most {request.timeout} s)"
+    return f"would test {len(request.gpus)} GPUs in {request.image} (backend {request.backend}, tier {request.tier}, at most {request.limit_s} s)"
 
 
 def run_test(request: Request, machine: Machine) -> dict[str, Any]:
@@ -141,7 +51,7 @@ def run_test(request: Request, machine: Machine) -> dict[str, Any]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             reason = "another smoke test of this host is running"
-            work = _Work([make_check("gpu_idle", COULD_NOT_RUN, reason, remedy="wait until it is over")], [])
+            work = _Work([make_check("gpu_idle", COULD_NOT_RUN, reason, remedy="wait until it is over")])
             return _report(request, machine, started, stamp.read(machine.state_dir), work)
         before = stamp.read(machine.state_dir)
         work = _work(request, machine, started)
@@ -149,82 +59,161 @@ def run_test(request: Request, machine: Machine) -> dict[str, Any]:
 
 
 class _Work:
-    """What was found: checks, the GPUs they are about, and the container's outcome if one was started."""
+    """What was found: checks, what they are about, and what came of the container if one was started."""
 
-    def __init__(self, checks: list[Check], gpus: list[ExpectedGpu], outcome: Outcome | None = None, removed: list[str] | None = None) -> None:
+    def __init__(self, checks: list[Check], asked: Asked | None = None, removed: list[str] | None = None) -> None:
         self.checks = checks
-        self.gpus = gpus
-        self.outcome = outcome
+        self.asked = asked
         self.removed = removed or []
+        self.outcome: Outcome | None = None
+        self.retries: list[dict[str, Any]] = []
+        self.topology: str | None = None
 
 
 def _work(request: Request, machine: Machine, started: float) -> _Work:
     # Before the GPUs are looked at: a container that an earlier test left behind would be found to use them.
     removed, error = smoke_run.remove_leftovers(machine.run)
     facts = machine.gather()
-    gpus = smoke_checks.expected_gpus(request.gpus, facts)
+    asked = request.asked(facts)
     until = machine.monotonic() + FABRIC_WAIT_S
-    while "fabric" not in request.not_applicable and smoke_checks.fabric_in_progress(gpus, facts) and machine.monotonic() < until:
+    while "fabric" not in request.not_applicable and fabric_in_progress(asked.gpus, facts) and machine.monotonic() < until:
         machine.sleep(FABRIC_PAUSE_S)
         facts = machine.gather()
-    checks = smoke_checks.host_checks(gpus, facts, request.backend, request.stamp.get("driver"), request.not_applicable)
-    stamped, present = request.stamp.get("gpus"), sorted(gpu.uuid for gpu in gpus if gpu.uuid)
+        asked = request.asked(facts)
+    work = _Work(smoke_checks.host_checks(asked, facts), asked, removed)
+    stamped, present = request.stamp.get("gpus"), sorted(gpu.uuid for gpu in asked.gpus if gpu.uuid)
     if stamped and sorted(stamped) != present:
         reason = f"the plan names the GPUs {', '.join(sorted(stamped))}, the host has {', '.join(present) or 'none that tells its UUID'}"
-        checks.append(make_check("gpu_count", FAIL, reason, remedy="plan again: cards were exchanged since", source="nvidia-smi"))
-    left = int(request.timeout - RESERVE_S - (machine.monotonic() - started))
-    if any(check["status"] in (FAIL, COULD_NOT_RUN) and check["name"] not in request.not_applicable for check in checks):
-        return _Work(checks, gpus, removed=removed)
-    if error or left < LEAST_S:
-        reason = error or f"of {request.timeout} s only {max(0, left)} s were left for the container"
+        work.checks.append(make_check("gpu_count", FAIL, reason, remedy="plan again: cards were exchanged since", source="nvidia-smi"))
+    if any(check["status"] in (FAIL, COULD_NOT_RUN) and check["name"] not in request.not_applicable for check in work.checks):
+        work.checks.append(smoke_window.said_before(machine.kernel_log()))
+        return work
+    clock = _Clock(machine, started + request.limit_s)
+    if error or clock.left() < LEAST_S:
+        reason = error or f"of {request.limit_s} s only {max(0, clock.left())} s were left for the container"
         remedy = "start the container engine" if error else "give the test more time (timeout)"
-        return _Work([*checks, make_check("container_run", COULD_NOT_RUN, reason, remedy=remedy, source="the container engine")], gpus, removed=removed)
+        work.checks.append(make_check("container_run", COULD_NOT_RUN, reason, remedy=remedy, source="the container engine"))
+        return work
     private = Path(tempfile.mkdtemp(prefix="smoke-", dir=str(machine.state_dir)))
     try:
-        payload = private / "smoke_payload.py"
-        payload.write_text(payload_source(), encoding="utf-8")
-        # The container's root has no capability to read what belongs to others, should the engine map users.
-        payload.chmod(0o444)
+        payload = private / "payload"
+        write_payload(payload)
         # Now, not afterwards: of a test that takes this module or the whole host down, nothing else would tell.
         stamp.withdraw(machine.state_dir)
-        outcome = machine.run_container(_container(request, gpus, str(payload), machine.run_id(), left))
+        _in_container(_Test(request, machine, clock, str(payload)), work, facts)
     finally:
         shutil.rmtree(str(private), ignore_errors=True)
-    # Looked at again with what the container saw: these two count in both places.
-    again = ["gpu_count", "device_nodes"]
-    results = smoke_checks.container_checks(gpus, facts, outcome)
-    if not outcome.child.timed_out:  # then its time is used up, and it cannot be accepted any more
-        # Memory errors show under load: what counts is what the driver has to say after the work.
+    return work
+
+
+class _Clock:
+    """What is left of a test's time, without what its end may take."""
+
+    def __init__(self, machine: Machine, until: float) -> None:
+        self._machine = machine
+        self._until = until
+
+    def left(self) -> int:
+        return int(self._until - RESERVE_S - self._machine.monotonic())
+
+    def to_the_end(self) -> float:
+        return self._until - END_S - self._machine.monotonic()
+
+
+class _Test(NamedTuple):
+    """What stays the same for every container of a test."""
+
+    request: Request
+    machine: Machine
+    clock: _Clock
+    payload: str
+
+
+def _in_container(test: _Test, work: _Work, facts: Mapping[str, Any]) -> None:
+    """Run the work, once more where that can answer anything, and judge it; then look at what only a whole run can show."""
+    asked, machine, clock = test.request.asked(facts), test.machine, test.clock
+    look = machine.watch(asked.parts)
+    container = _container(test, asked)
+    outcome = machine.run_container(container, look)
+    retry = smoke_retry.retry_of(outcome, container.env)
+    extra: list[Check] = []
+    if retry and clock.left() >= LEAST_S:
+        work.retries.append({"reason": retry.reason, "seconds": round(outcome.child.seconds, 1), "env": retry.env})
+        container = _container(test, asked)
+        container = container._replace(env={**container.env, **retry.env})
+        outcome = machine.run_container(container, look)
+        extra = [smoke_retry.nvls_check(retry)] if retry.env else []
+    work.outcome = outcome
+    without_nvls = _without_nvls(test, asked, outcome, look)
+    results = [*smoke_checks.container_checks(asked, facts, outcome, without_nvls), *extra]
+    again = list(smoke_checks.SEEN_TWICE)
+    # Where its time is used up it cannot be accepted any more, and the driver may never answer: only the kernel's log may still tell why.
+    window = look.finish(ask=not outcome.child.timed_out)
+    if outcome.child.timed_out:
+        results += [*smoke_window.xids(asked.gpus, window), smoke_window.sxids(window)]
+    else:
+        # Errors show under load: what counts is what the driver has to say after the work.
         again.append("gpu_health")
-        results += smoke_checks.gpu_health(gpus, machine.gather())
-    return _Work([*(check for check in checks if check["name"] not in again), *results], gpus, outcome, removed)
+        results += [*gpu_health(asked.gpus, machine.gather()), *smoke_window.judge(window, asked.gpus, asked.backend == "cuda")]
+        results.append(smoke_hold.survives(machine.run, container, facts, asked.excused, clock.to_the_end()))
+    whole = not outcome.child.timed_out and clock.left() > LEAST_S
+    if whole:
+        work.topology = machine.topology()
+    results += machine.advise(test.request, facts, window, whole)
+    work.checks = [*(check for check in work.checks if check["name"] not in again), *results]
 
 
-def _container(request: Request, gpus: list[ExpectedGpu], payload: str, run_id: str, limit_s: int) -> Container:
-    ranks = len(gpus)
+def _without_nvls(test: _Test, asked: Asked, outcome: Outcome, look: Look) -> Figure | None:
+    """The all-reduce measured again without reduction in the switches, where it was low: so that the reason can be named."""
+    container, left = outcome.container, test.clock.left()
+    if ALL_REDUCE not in container.figures or smoke_retry.nvls_is_off(container.env) or outcome.child.timed_out or left < LEAST_S:
+        return None
+    if not below_its_floor(smoke_checks.all_reduce(outcome), asked.floors, asked.model, len(asked.parts)):
+        return None
+    limit = min(AGAIN_S, left)
+    again = container._replace(run_id=test.machine.run_id(), env={**container.env, **smoke_retry.NVLS_OFF}, limit_s=limit, budget=_budget(limit))
+    again = again._replace(dtypes=[], trainings=[], figures=[ALL_REDUCE], tier="quick", burn_seconds=0)
+    return smoke_checks.all_reduce(test.machine.run_container(again, look))
+
+
+def _budget(limit_s: int) -> int:
+    return max(LEAST_BUDGET_S, int(limit_s * WORK_PART))
+
+
+def _container(test: _Test, asked: Asked) -> Container:
+    """The container of the whole work, with the time that is left now."""
+    request, parts, limit_s = test.request, asked.parts, test.clock.left()
+    work = smoke_tiers.work(parts, asked.tier, asked.backend, asked.excused)
+    burn_seconds = request.burn_minutes * 60 if request.tier == "burn" else 0
     return Container(
         image=request.image,
-        run_id=run_id,
-        payload=payload,
+        run_id=test.machine.run_id(),
+        payload=test.payload,
         backend=request.backend,
-        ranks=ranks,
-        # What the plan excused is not tried: on such hardware it could only fail or hang.
-        dtypes=[dtype for dtype in smoke_checks.dtypes_to_run(gpus) if f"matmul_exact.{dtype}" not in request.not_applicable],
-        collective=smoke_checks.ALL_REDUCE not in request.not_applicable,
+        ranks=len(parts),
+        dtypes=work.dtypes,
+        collective=bool(work.collectives),
         ulimits=request.ulimits,
         shm_size=request.shm_size,
         env=request.env,
         limit_s=limit_s,
-        threads=1 if request.backend == "cpu" else max(1, (os.cpu_count() or 1) // ranks),
+        threads=1 if request.backend == "cpu" else max(1, (os.cpu_count() or 1) // len(parts)),
+        tier=request.tier,
+        budget=_budget(limit_s - burn_seconds) + burn_seconds,
+        figures=work.figures,
+        trainings=work.trainings,
+        visible=[part.instance or part.uuid or "" for part in parts] if any(part.instance for part in parts) else [],
+        burn_seconds=burn_seconds,
     )
 
 
 def _report(request: Request, machine: Machine, started: float, before: Any, work: _Work) -> dict[str, Any]:
     """Verdict, stamp, and everything else that is returned. ``before``: the stamp that was there when the test was asked for."""
-    gpus = work.gpus or smoke_checks.expected_gpus(request.gpus, {"nvidia_smi": {"gpus": []}})
-    judged = verdict.evaluate(work.checks, smoke_checks.requirements(gpus, request.backend), request.backend, request.degraded, request.not_applicable)
+    asked = work.asked or request.asked({"nvidia_smi": {"gpus": []}})
+    required = smoke_tiers.requirements(asked.gpus, asked.parts, request.tier, request.backend)
+    judged = verdict.evaluate(work.checks, required, request.backend, request.degraded, request.not_applicable)
     after = before
-    uuids = [gpu.uuid for gpu in gpus if gpu.uuid]
+    uuids = [gpu.uuid for gpu in asked.gpus if gpu.uuid]
     # A result that reaches no record is none: with a stamp the next run would not test, and nobody could ever read what was measured.
     if judged["verdict"] in (verdict.ACCEPTED, verdict.SIMULATED) and machine.heard():
         after = stamp.make(request.stamp, judged["verdict"], uuids, machine.utc())
@@ -246,6 +235,9 @@ def _report(request: Request, machine: Machine, started: float, before: Any, wor
         "backend": request.backend,
         "tier": request.tier,
         "torch": torch,
+        "topology": work.topology,
+        "not_exercised": smoke_tiers.not_exercised(asked.parts, request.tier, request.backend) if work.outcome else [],
+        "retries": work.retries,
         "container_started": work.outcome is not None,
         "containers_removed": work.removed,
         "stamp": after,

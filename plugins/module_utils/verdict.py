@@ -109,8 +109,11 @@ def label(name: str, gpu: Gpu | None) -> str:
     return "{} on GPU {} ({})".format(name, gpu["pci_bus_id"], gpu["uuid"] or "UUID unknown")
 
 
-def _key(name: str, gpu: Gpu | None) -> tuple[str, str | None]:
-    return name, gpu["pci_bus_id"] if gpu else None
+def _key(name: str, gpu: Gpu | None) -> tuple[str, str | None, str | None]:
+    """Parts of one GPU have its bus id in common, and each needs a result of its own; a whole GPU may tell its UUID or not."""
+    if gpu is None:
+        return name, None, None
+    return name, gpu["pci_bus_id"], gpu["uuid"] if (gpu["uuid"] or "").startswith("MIG-") else None
 
 
 def _settle(check: Check, wanted: bool, excuses: Mapping[str, str]) -> Check:
@@ -186,21 +189,20 @@ def evaluate(
     failed = [c for c in counted if c["status"] == FAIL]
     weak = [c for c in counted if c["status"] == DEGRADED]
     unrun = [c for c in counted if c["status"] == COULD_NOT_RUN]
-    done = [c for c in counted if c["status"] in (PASS, DEGRADED)]
     if failed:
         return Verdict(verdict=REJECTED, reason=_sentence(failed, "failed"), remedy=failed[0]["remedy"], checks=checks)
     if weak and degraded == "reject":
         return Verdict(verdict=REJECTED, reason=_sentence(weak, "is degraded, which smoke_test_degraded rejects"), remedy=weak[0]["remedy"], checks=checks)
     if unrun:
         return Verdict(verdict=INCOMPLETE, reason=_sentence(unrun, "could not run"), remedy=unrun[0]["remedy"], checks=checks)
-    if not done:
+    if not counted:
         return Verdict(
             verdict=INCOMPLETE,
             reason="no required check ran, so nothing has been shown",
             remedy="look at smoke_test.not_applicable of the plan: it excuses every check",
             checks=checks,
         )
-    reason = "{0} of {0} required checks ran, none failed".format(len(done))
+    reason = "{0} of {0} required checks ran, none failed".format(len(counted))
     if weak:
         reason += f"; {len(weak)} degraded: {_names(weak)}"
     if backend == "cpu":

@@ -59,12 +59,15 @@ notes:
   - C(docker_daemon_options) - Merged into daemon.json (mapping; default V({})).
   - C(pytorch_image_ref) - A full image reference with a tag or digest (text).
   - 'C(pytorch_image_trust) - What makes an image trusted: its digest in the lock (one of V(digest); default V(digest)).'
-  - C(smoke_test_tier) - How much is tested; all do the same yet (one of V(quick), V(accept), V(burn); default V(quick)).
+  - 'C(smoke_test_tier) - How much is tested: quick takes at most 2 minutes, accept 6 on one GPU and 10 on several, burn smoke_test_burn_minutes
+    more (one of V(quick), V(accept), V(burn); default V(quick)).'
+  - C(smoke_test_burn_minutes) - How long the tier burn computes on after what accept does (whole number; default V(60)).
   - C(smoke_test_backend) - cuda, or cpu on simulated hosts (one of V(cuda), V(cpu); default V(cuda)).
   - C(smoke_test_ulimits) - Limits of the test container, as docker run --ulimit takes them (list; default V(["memlock=-1",
     "stack=67108864", "nofile=65536:65536"])).
   - C(smoke_test_env) - Environment of the test container (mapping; default V({})).
   - C(smoke_test_degraded) - Whether a degraded check rejects the host (one of V(accept), V(reject); default V(accept)).
+  - C(smoke_test_data_paths) - Directories of which the smoke test tells the read speed, as advice (list; default V([])).
   - C(smoke_test_force) - Test also a host whose stamp matches; playbooks/verify.yml reads it (true or false).
   - 'C(rackready_mirror) - Base addresses of mirrors: repository names to addresses, registries to registries. A login does
     not belong there (mapping of V(packages), V(images); default V({})).'

@@ -14,6 +14,10 @@ description:
   - Looks at the host (count of GPUs, holders, driver, device nodes, memory errors, fabric), then runs the GPU tests in the given image, one process
     for each GPU, then looks for memory errors again.
   - Matrix products are checked element by element against integers computed on the CPU, collectives likewise. There is no fallback to the CPU.
+  - Figures are held against floors of the model and against the median of the host's GPUs. Memory errors, the kernel's log, links and clocks are
+    looked at before, while and after the GPUs work; only what is new counts.
+  - Holds a container while systemd reloads, and uses its GPUs again. That is not tried while another container has GPUs, which it could lose.
+  - Repeats the run of all ranks at most once, for what a second try can answer (RV(retries)), and never after a wrong result.
   - Gives exactly one verdict. Everything that could not be shown makes it C(incomplete), never C(accepted).
   - Fails, with all return values, unless the verdict is C(accepted) or C(simulated).
   - Starts nothing while a GPU is in use, and ends no process but its own container.
@@ -41,7 +45,10 @@ options:
     choices: [cuda, cpu]
     default: cuda
   tier:
-    description: How thorough the test is. C(accept) and C(burn) run the checks of C(quick) so far, with a warning.
+    description:
+      - How thorough the test is. C(quick) (at most 2 minutes) makes exact products and sums and measures what a GPU is bought for. C(accept) (at most
+        6 minutes on one GPU, 10 on several) makes every exact check, measures every figure and takes training steps. C(burn) does that and then
+        computes exactly checked products for O(burn_minutes).
     type: str
     choices: [quick, accept, burn]
     default: quick
@@ -67,6 +74,24 @@ options:
       compute_capability:
         description: Compute capability, for example V(9.0). Decides which number formats are required and how the fabric reports.
         type: str
+      model:
+        description: Slug of the card in the catalog; null where the catalog does not know it. Floors are those of this model.
+        type: str
+      memory_gb:
+        description: Memory that a card of this model is sold with, in GB.
+        type: int
+  expected:
+    description: What was bought (the variable C(gpu_expected)); null where the inventory does not say.
+    type: dict
+    suboptions:
+      model:
+        description: Slug of the card in the catalog.
+        type: str
+        required: true
+      count:
+        description: Number of cards.
+        type: int
+        required: true
   ulimits:
     description: Limits of the container in Docker's syntax. The limits that it really has must be these.
     type: list
@@ -90,9 +115,20 @@ options:
     choices: [accept, reject]
     default: accept
   floors:
-    description: Floors of measured figures. The tier C(quick) measures none.
+    description:
+      - Model to figure to floors, each with the number of GPUs, kernel and conditions that it stands for, and whether it was confirmed on hardware.
+      - A figure below a confirmed floor fails. One without a floor, or with one that was never confirmed, is C(degraded), never a pass.
     type: dict
     default: {}
+  burn_minutes:
+    description: How long the tier C(burn) computes on.
+    type: int
+    default: 60
+  data_paths:
+    description: Directories of which the read speed is told. Advice that never decides.
+    type: list
+    elements: str
+    default: []
   stamp:
     description:
       - What to write to C(/var/lib/rackready/stamp.json) after success, with verdict and time.
@@ -127,9 +163,8 @@ options:
         type: str
         required: true
   timeout:
-    description: Seconds for everything. The container's part of it is held from outside the container.
+    description: Seconds for everything; without it what the tier may take. The container's part of it is held from outside the container.
     type: int
-    default: 300
   smi_timeout:
     description: Seconds that nvidia-smi may take.
     type: int
@@ -190,6 +225,20 @@ torch:
   description: Versions of torch, CUDA and NCCL in the image and the architectures of its kernels; null where none was reported.
   returned: always, except in check mode
   type: dict
+topology:
+  description: How the GPUs are connected, as C(nvidia-smi topo -m) prints it; null where it does not.
+  returned: always, except in check mode
+  type: str
+not_exercised:
+  description: What a test of this tier on these GPUs never touches, in sentences.
+  returned: always, except in check mode
+  type: list
+  elements: str
+retries:
+  description: The repetition of the run, if there was one, with reason, seconds of the first run and environment of the second.
+  returned: always, except in check mode
+  type: list
+  elements: dict
 container_started:
   description: Whether the container was started at all.
   returned: always, except in check mode
@@ -209,8 +258,9 @@ import signal
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.rackready.gpu.plugins.module_utils import facts, smoke_test, stamp, verdict
-from ansible_collections.rackready.gpu.plugins.module_utils.smoke_test import Request, RequestError
+from ansible_collections.rackready.gpu.plugins.module_utils import facts, smoke_machine, smoke_test, stamp, verdict
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_host import Bought
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_request import Request, RequestError
 from ansible_collections.rackready.gpu.plugins.module_utils.units import UnitsError
 
 GPU = {
@@ -219,7 +269,10 @@ GPU = {
     "uuid": {"type": "str"},
     "name": {"type": "str"},
     "compute_capability": {"type": "str"},
+    "model": {"type": "str"},
+    "memory_gb": {"type": "int"},
 }
+EXPECTED = {"model": {"type": "str", "required": True}, "count": {"type": "int", "required": True}}
 STAMP = {
     "release": {"type": "str", "required": True},
     "image_digest": {"type": "str", "required": True},
@@ -238,9 +291,12 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "env": {"type": "dict", "default": {}},
     "not_applicable": {"type": "dict", "default": {}},
     "degraded": {"type": "str", "choices": ["accept", "reject"], "default": "accept"},
+    "expected": {"type": "dict", "options": EXPECTED},
     "floors": {"type": "dict", "default": {}},
+    "burn_minutes": {"type": "int", "default": 60},
+    "data_paths": {"type": "list", "elements": "str", "default": []},
     "stamp": {"type": "dict", "required": True, "options": STAMP},
-    "timeout": {"type": "int", "default": 300},
+    "timeout": {"type": "int"},
     "smi_timeout": {"type": "int", "default": 15},
 }
 
@@ -259,6 +315,10 @@ def request_of(params: dict[str, Any]) -> Request:
         degraded=params["degraded"],
         stamp=params["stamp"],
         timeout=params["timeout"],
+        bought=Bought(params["expected"]["model"], params["expected"]["count"]) if params["expected"] else None,
+        floors=params["floors"],
+        burn_minutes=params["burn_minutes"],
+        data_paths=params["data_paths"],
     )
 
 
@@ -272,15 +332,14 @@ def main() -> None:
     module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
     request = request_of(module.params)
     given = {"image": request.image, "backend": request.backend, "tier": request.tier}
-    if request.tier != "quick":
-        module.warn(f"tier {request.tier} has no checks of its own yet: the checks of tier quick are run")
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, ended_from_outside)
     try:
         if module.check_mode:
             request.validate()
             module.exit_json(changed=True, reason=smoke_test.plan_sentence(request), **given)
-        result = smoke_test.run_test(request, smoke_test.real_machine(lambda: facts.gather(module.params["smi_timeout"])))
+        smi_timeout = module.params["smi_timeout"]
+        result = smoke_test.run_test(request, smoke_machine.real_machine(lambda: facts.gather(smi_timeout), smi_timeout))
     except (RequestError, UnitsError, OSError) as error:
         # Read again: the test may have begun, and a record must not show a stamp that is gone.
         ended = {"verdict": verdict.INCOMPLETE, "reason": str(error), "remedy": None, "checks": [], "stamp": stamp.read()}

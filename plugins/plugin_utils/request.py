@@ -102,6 +102,8 @@ class Request:
     smoke_ulimits: tuple[str, ...]
     smoke_env: Mapping[str, str]
     smoke_degraded: str
+    smoke_burn_minutes: int
+    smoke_data_paths: tuple[str, ...]
     mirror_packages: Mapping[str, str]
     mirror_images: Mapping[str, str]
     pin_for: tuple[str, ...]
@@ -171,6 +173,8 @@ def parse(variables: Mapping[str, Any], catalog: Catalog) -> Request:
         smoke_ulimits=tuple(value["smoke_test_ulimits"]),
         smoke_env={name: str(entry).lower() if isinstance(entry, bool) else str(entry) for name, entry in value["smoke_test_env"].items()},
         smoke_degraded=value["smoke_test_degraded"],
+        smoke_burn_minutes=value["smoke_test_burn_minutes"],
+        smoke_data_paths=tuple(value["smoke_test_data_paths"]),
         mirror_packages=mirror.get("packages", {}),
         mirror_images=mirror.get("images", {}),
         pin_for=tuple(value["rackready_pin_for"]),
@@ -268,6 +272,7 @@ _EXAMPLES = {
     "nvidia_driver_version": 'a driver version such as "580.178.04"',
     "nvidia_container_toolkit_version": 'a toolkit version such as "1.20.0"',
     "pytorch_image_ref": "a full image reference such as nvcr.io/nvidia/pytorch:26.07-py3",
+    "smoke_test_data_paths": "an absolute path such as /mnt/data",
     "smoke_test_env": "the name of a variable such as NCCL_DEBUG",
     "smoke_test_ulimits": 'a limit such as "memlock=-1" or "nofile=65536:65536"',
     "rackready_pin_for": "a distribution and architecture such as debian-13/x86_64",

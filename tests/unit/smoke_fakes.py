@@ -9,14 +9,23 @@ import json
 import sys
 from typing import Any
 
-from ansible_collections.rackready.gpu.plugins.module_utils.smoke_checks import ExpectedGpu
-from ansible_collections.rackready.gpu.plugins.module_utils.smoke_payload import REDUCE_ROUNDS, REPEATS, SHAPES, VECTORS
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_figures import unit_of
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_gpus import ExpectedGpu, dtypes_of
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_payload import exchange, pairs
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_payload.products import SHAPES, least_repeats
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_payload.repeats import REPEAT_SHAPES
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_payload.training import INPUTS, OUTPUTS
 from ansible_collections.rackready.gpu.plugins.module_utils.smoke_run import Container
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_tiers import figures_of
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_window import Events, Reading, Slot, Snapshot, Window
 
-from tests.unit.hosts import BUS_IDS
+from tests.unit.hosts import BUS_IDS, DRIVER
 
 RUN = "0123456789ab"
 IMAGE = "registry.example:5000/pytorch@sha256:" + "cd" * 32
+MODEL = "h100-sxm5-80gb"
+KERNEL, CONDITIONS = "torch.mm", "8192 x 8192 x 8192, random data"
+LIBCUDA = f"/usr/lib/x86_64-linux-gnu/libcuda.so.{DRIVER}"
 NODES = {f"/dev/nvidia{index}": [195, index] for index in range(8)}
 LIMITS: dict[str, Any] = {
     "ulimits": {"memlock": [-1, -1], "nofile": [1048576, 1048576], "stack": [67108864, 67108864]},
@@ -63,15 +72,27 @@ def uuid_of(index: int) -> str:
     return f"GPU-01000100-0000-0000-0000-{index:012d}"
 
 
-def gpus(count: int = 8, capability: str | None = "9.0") -> list[ExpectedGpu]:
-    return [ExpectedGpu(BUS_IDS[index], "10de:2330", uuid_of(index), "NVIDIA H100 80GB HBM3", capability) for index in range(count)]
+def gpus(count: int = 8, capability: str | None = "9.0", model: str | None = MODEL) -> list[ExpectedGpu]:
+    return [ExpectedGpu(BUS_IDS[index], "10de:2330", uuid_of(index), "NVIDIA H100 80GB HBM3", capability, model, 80) for index in range(count)]
+
+
+def figure(name: str, median: float = 100.0, **more: Any) -> dict[str, Any]:
+    """The value of a `measured` event; ``more`` replaces or adds."""
+    samples = [median * 0.99, median, median * 1.01]
+    return {"median": median, "samples": samples, "unit": unit_of(name), "kernel": KERNEL, "conditions": CONDITIONS, "seconds": 1.0, **more}
+
+
+def floor(value: float, verified: bool = True, gpus: int = 1, **more: Any) -> dict[str, Any]:
+    """A floor as the plan gives it, for the figures of ``figure``."""
+    known = {"unit": "TFLOP/s", "floor": value, "kernel": KERNEL, "gpus": gpus, "conditions": CONDITIONS, "source": ["lab"], "date": "2026-12"}
+    return {**known, "verified": verified, **more}
 
 
 def container(ranks: int = 2, backend: str = "cuda", **changes: Any) -> Container:
     made = Container(
         image=IMAGE,
         run_id=RUN,
-        payload="/var/lib/rackready/smoke-x/smoke_payload.py",
+        payload="/var/lib/rackready/smoke-x/payload",
         backend=backend,
         ranks=ranks,
         dtypes=["fp64", "bf16"],
@@ -85,30 +106,32 @@ def container(ranks: int = 2, backend: str = "cuda", **changes: Any) -> Containe
     return made._replace(**changes)
 
 
-def matmul_value(backend: str = "cuda") -> dict[str, Any]:
+def matmul_value(backend: str = "cuda", dtype: str = "bf16", tier: str = "quick") -> dict[str, Any]:
     rows, _, columns = SHAPES[backend]
-    return {
-        "shape": list(SHAPES[backend]),
-        "elements": rows * columns,
-        "wrong": 0,
-        "nan": 0,
-        "inf": 0,
-        "first_wrong": None,
-        "repeats": REPEATS[backend],
-    }
+    numbers = {"shape": list(SHAPES[backend]), "elements": rows * columns, "wrong": 0, "nan": 0, "inf": 0, "first_wrong": None}
+    return {**numbers, "repeats": least_repeats(dtype, backend, tier)}
 
 
-def reduce_value(world: int, backend: str = "cuda") -> dict[str, Any]:
-    rounds = 2 * len(VECTORS[backend]) * REDUCE_ROUNDS
-    return {"world": world, "rounds": rounds, "elements": 2 * sum(VECTORS[backend]) * REDUCE_ROUNDS, "wrong": 0, "nan": 0, "inf": 0, "first_wrong": None}
+def repeat_value(backend: str = "cuda", dtype: str = "bf16", tier: str = "quick") -> dict[str, Any]:
+    rows, _, columns = REPEAT_SHAPES[backend]
+    numbers = {"shape": list(REPEAT_SHAPES[backend]), "elements": rows * columns, "not_finite": 0, "different": 0}
+    return {**numbers, "repeats": least_repeats(dtype, backend, tier), "sha256": f"{dtype}-sound"}
 
 
-def rank_events(rank: int, world: int, backend: str = "cuda", dtypes: tuple[str, ...] = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8")) -> list[Event]:
+def reduce_value(world: int, backend: str = "cuda", name: str = exchange.ALL_REDUCE, tier: str = "quick") -> dict[str, Any]:
+    return {**exchange.amount_of(name, backend, tier, world), "wrong": 0, "nan": 0, "inf": 0, "first_wrong": None}
+
+
+FORMATS = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8")
+
+
+def rank_events(rank: int, world: int, backend: str = "cuda", dtypes: tuple[str, ...] = FORMATS, *, tier: str = "quick", burn_seconds: int = 0) -> list[Event]:
     """Everything that one sound rank says, in order."""
     nodes = {**{f"/dev/nvidia{index}": [195, index] for index in range(world)}, "/dev/nvidiactl": [195, 255], "/dev/nvidia-uvm": [511, 0]}
     identity: Event = {"index": rank, "device_count": world}
     if backend == "cuda":
-        identity.update(uuid=uuid_of(rank), pci_bus_id=BUS_IDS[rank], name="NVIDIA H100 80GB HBM3", compute_capability="9.0", memory_mib=81082)
+        named = {"uuid": uuid_of(rank), "pci_bus_id": BUS_IDS[rank], "name": "NVIDIA H100 80GB HBM3"}
+        identity.update(**named, compute_capability="9.0", memory_mib=81082, libcuda=LIBCUDA)
     events: list[Event] = [
         {"event": "start", "world": world, "pid": 10 + rank},
         {"event": "found", "name": "container_limits", "value": LIMITS},
@@ -117,18 +140,46 @@ def rank_events(rank: int, world: int, backend: str = "cuda", dtypes: tuple[str,
         {"event": "found", "name": "torch", "value": {"torch": "2.11.0", "cuda": "13.0", "nccl": "2.28.9", "arch_list": ["sm_90"]}},
         {"event": "stage", "name": "gpu_identity"},
         {"event": "found", "name": "gpu_identity", "value": identity},
+        {"event": "stage", "name": "meet"},
     ]
     for dtype in dtypes:
-        events.append({"event": "stage", "name": f"matmul_exact.{dtype}"})
-        events.append(result(f"matmul_exact.{dtype}", "pass", None, matmul_value(backend)))
-    events += [
-        {"event": "stage", "name": "wait_for_ranks"},
-        {"event": "stage", "name": "all_reduce_exact"},
-        result("all_reduce_exact", "pass", None, reduce_value(world, backend)),
-        {"event": "stage", "name": "leave"},
-        {"event": "end"},
-    ]
+        events += checked(f"matmul_exact.{dtype}", matmul_value(backend, dtype, tier))
+    for dtype in dtypes:
+        events += checked(f"matmul_repeat.{dtype}", repeat_value(backend, dtype, tier))
+    events.append({"event": "found", "name": "product_hash", "value": {dtype: f"{dtype}-sound" for dtype in dtypes_of(gpus(1)[0])}})
+    events.append({"event": "stage", "name": "wait_for_ranks"})
+    for name in [exchange.ALL_REDUCE] if tier == "quick" else list(exchange.COLLECTIVES):
+        events += checked(name, reduce_value(world, backend, name, tier))
+    if tier != "quick" and world > 1:
+        events += checked(pairs.PAIR_EXACT, {**pairs.amount_of(backend, world), "wrong": 0})
+    for name in figures_of(gpus(1)[0], tier, backend):
+        events += [{"event": "stage", "name": name}, {"event": "measured", "name": name, "value": figure(name)}]
+    if tier != "quick":
+        events += _between(rank, world)
+        events += checked("training.ddp_step", {"world": world, "elements": INPUTS * OUTPUTS, "wrong": 0, "same_on_all_ranks": True})
+        events += checked("training.fp8", {"elements": 8192, "wrong": 0})
+        events += [{"event": "stage", "name": "training.compile"}, result("training.compile", "could_not_run", "the image cannot compile: no compiler", {})]
+    if burn_seconds:
+        events += checked("burn", {"seconds": burn_seconds + 0.5, "products": 9000, "wrong": 0, "nan": 0, "inf": 0})
+    return [*events, {"event": "stage", "name": "leave"}, {"event": "end"}]
+
+
+def _between(rank: int, world: int) -> list[Event]:
+    """The figures of all ranks together, of which the pairs are rank 0's to tell."""
+    if world < 2:
+        return []
+    events: list[Event] = [{"event": "stage", "name": "all_reduce.busbw"}]
+    events.append({"event": "measured", "name": "all_reduce.busbw", "value": figure("all_reduce.busbw", 450.0, world=world, nvls=None)})
+    events.append({"event": "stage", "name": "pair.copy"})
+    if rank == 0:
+        table = [[src, dst, 390.0] for src in range(world) for dst in range(world) if src != dst]
+        events.append({"event": "measured", "name": "pair.copy", "value": figure("pair.copy", 390.0, pairs=table)})
     return events
+
+
+def checked(name: str, value: dict[str, Any]) -> list[Event]:
+    """A check that passes, announced as it is."""
+    return [{"event": "stage", "name": name}, result(name, "pass", None, value)]
 
 
 def result(name: str, status: str, reason: str | None = None, value: Any = None) -> Event:
@@ -149,3 +200,44 @@ def all_lines(world: int, backend: str = "cuda") -> list[str]:
 def child(script: str) -> list[str]:
     """A command that runs a Python script as the container's client would run."""
     return [sys.executable, "-u", "-c", script]
+
+
+# --- what is looked at while the GPUs work ----------------------------------------------------------------------------------------------
+
+
+def counters() -> dict[str, Any]:
+    """What nvidia-smi counts of a sound H100, as smoke_window gets it."""
+    return {
+        "ecc": {"volatile_uncorrectable": 0, "volatile_correctable": 0, "aggregate_uncorrectable": 3, "aggregate_correctable": 9},
+        "rows": {
+            "correctable": 1,
+            "uncorrectable": 0,
+            "pending": False,
+            "failure": False,
+            "retirement_pending": None,
+            "channel_repair_pending": False,
+            "tpc_repair_pending": False,
+            "unrepairable_memory": False,
+        },
+        "replays": 4,
+        "link": {"generation": 5, "max_generation": 5, "width": 16, "max_width": 16},
+        "throttle": {
+            "mask": 0x4,
+            "microseconds": {"sw_power_cap": 100, "sync_boost": 0, "sw_thermal_slowdown": 0, "hw_thermal_slowdown": 0, "hw_power_brake_slowdown": 0},
+        },
+    }
+
+
+def links() -> dict[int, dict[str, int]]:
+    return {link: {"Replay Errors": 0, "Recovery Errors": 0, "CRC Errors": 2} for link in range(18)}
+
+
+def snapshot(count: int = 2) -> Snapshot:
+    return Snapshot({BUS_IDS[index]: counters() for index in range(count)}, None, {uuid_of(index): links() for index in range(count)})
+
+
+def window(count: int = 2, **changes: Any) -> Window:
+    """A window in which nothing happened."""
+    readings = {BUS_IDS[index]: [Reading("copy.host_to_device", 0x4, 5, 16), Reading("matmul.bf16", 0x0, 5, 16)] for index in range(count)}
+    made = Window(snapshot(count), snapshot(count), 60.0, readings, {BUS_IDS[index]: Slot(5, 16) for index in range(count)}, Events(), Events())
+    return made._replace(**changes)

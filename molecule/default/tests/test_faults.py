@@ -197,6 +197,31 @@ def test_a_gpu_whose_memory_waits_for_a_reset_is_rejected(host: Host, broken: Br
     assert stamp(host) is None, "the host does not do what the stamp says it did"
 
 
+# --- seen while the GPUs work ---------------------------------------------------------------------------------------------------------
+
+
+def test_heat_a_slow_link_and_an_xid_reject_the_gpus_that_have_them(host: Host, broken: Break) -> None:
+    for fault in ("gpu-hot:1", "pcie-slow:2", "xid:79"):
+        broken(fault)
+    record = failed(play(VERIFY), "rejected")
+    assert of_status(record, "fail") == {"window.throttle": {BUS_IDS[1]}, "pcie_link": {BUS_IDS[2]}, "window.xid": {BUS_IDS[7]}}
+    assert of_status(record, "could_not_run") == {}
+    reasons = {check["name"]: check["reason"] for check in record["checks"] if check["status"] == "fail"}
+    assert reasons["window.throttle"].startswith("hw_thermal_slowdown for ")
+    assert reasons["pcie_link"] == "its PCIe link runs at generation 3, card and slot can do 5"
+    assert reasons["window.xid"].startswith("Xid 79 x") and "GPU has fallen off the bus" in reasons["window.xid"]
+    assert stamp(host) is None
+
+
+def test_an_xid_that_an_application_causes_is_said_and_rejects_nothing(broken: Break) -> None:
+    broken("xid:31")
+    played = play(VERIFY)
+    assert played.status == 0, played.output
+    record = played.record(HOST)
+    assert record["outcome"] == "simulated"
+    assert of_status(record, "degraded")["window.xid"] == {BUS_IDS[7]}
+
+
 # --- the container's run shows it -----------------------------------------------------------------------------------------------------
 
 

@@ -48,6 +48,7 @@ def main(arguments: list[str]) -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("boot", help="mount the simulated trees and load the driver that is installed")
     commands.add_parser("status", help="the machine as JSON")
+    commands.add_parser("say-xid", help="one line in the kernel's log, for the fault xid")
     breaking = commands.add_parser("break", help="make a fault")
     breaking.add_argument("fault", help="name, or name:argument; help lists all")
     breaking.add_argument("argument", nargs="?")
@@ -89,6 +90,8 @@ def _run(options: argparse.Namespace) -> int:
             print("\n".join(f"{each.name}{each.argument.replace('[', '[:', 1)}\n    {each.text}" for each in faults.FAULTS.values()))
             return 0
         faults.break_(faults.machine(), name, options.argument or argument or None)
+    elif options.command == "say-xid":
+        faults.say_xid(Store())
     elif options.command == "heal":
         lines = [f"healed {name}" for name in faults.heal(faults.machine(), options.fault)]
     elif options.command == "dkms-build":

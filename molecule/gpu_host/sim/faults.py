@@ -113,6 +113,62 @@ def row_remap_pending(machine: Machine, argument: str | None, on: bool) -> None:
     _per_gpu(machine, "row-remap-pending", argument, on)
 
 
+@_fault("pcie-slow", "[INDEX]", "the PCIe link of a GPU (default: the last) runs at generation 3, although both its ends can do more")
+def pcie_slow(machine: Machine, argument: str | None, on: bool) -> None:
+    _per_gpu(machine, "pcie-slow", argument, on)
+
+
+@_fault("gpu-hot", "[INDEX]", "a GPU (default: the last) is too hot, so that its clocks are held back for as long as it stays so")
+def gpu_hot(machine: Machine, argument: str | None, on: bool) -> None:
+    with machine.store.change() as state:
+        hot = state["faults"].pop("gpu-hot", {})
+        if on:
+            state["faults"]["gpu-hot"] = {**hot, _gpu(state, argument, -1)["pci_bus_id"]: time.time()}
+
+
+# What the driver says of an Xid in public logs; of others its number alone is imitated.
+XID_TEXTS = {
+    31: "pid='<unknown>', name=<unknown>, Ch 00000008, intr 00000000. MMU Fault: ENGINE GRAPHICS",
+    79: "pid='<unknown>', name=<unknown>, GPU has fallen off the bus.",
+    119: "pid=4711, name=nvidia-smi, Timeout after 6s of waiting for RPC response from GPU0 GSP! Expected function 76 (GSP_RM_CONTROL) (0x20801702 0x4).",
+}
+_XID_UNIT = "gpu-host-sim-xid.service"
+_SAY_XID = """\
+[Unit]
+Description=The driver's words about a GPU (rackready lab)
+
+[Service]
+ExecStart=/bin/sh -c 'while :; do {home}/bin/gpu-host-sim say-xid; sleep 1; done'
+"""
+
+
+@_fault("xid", "[NUMBER]", "the kernel's log gets a line about Xid NUMBER (default: 79) of the last GPU every second")
+def xid(machine: Machine, argument: str | None, on: bool) -> None:
+    unit = machine.store.root / "run/systemd/system" / _XID_UNIT
+    if not on:
+        machine.run(["systemctl", "stop", unit.name])
+        unit.unlink(missing_ok=True)
+        machine.run(["systemctl", "daemon-reload"])
+        _note(machine, "xid", None)
+        return
+    if argument is not None and not argument.isdigit():
+        raise FaultError(f"{argument!r} is not the number of an Xid")
+    _note(machine, "xid", int(argument or 79))
+    unit.parent.mkdir(parents=True, exist_ok=True)
+    unit.write_text(_SAY_XID.format(home=HOME), encoding="utf-8")
+    machine.run(["systemctl", "daemon-reload"])
+    machine.run(["systemctl", "start", unit.name])
+
+
+def say_xid(store: Store) -> None:
+    """One line about the Xid that was asked for, as the driver writes it."""
+    state = store.read()
+    number = state["faults"].get("xid")
+    if number is not None and state["board"]["gpus"]:
+        text = XID_TEXTS.get(number, "pid='<unknown>', name=<unknown>")
+        tree.say(store.root, f"NVRM: Xid (PCI:{state['board']['gpus'][-1]['pci_bus_id'].partition('.')[0]}): {number}, {text}")
+
+
 @_fault("fabric-not-completed", "", "the GPUs stay In Progress with the fabric, although its manager runs")
 def fabric_not_completed(machine: Machine, argument: str | None, on: bool) -> None:
     _note(machine, "fabric-not-completed", on or None)

@@ -93,6 +93,7 @@ class Kernel:
                 done.append("loaded nouveau")
         self.store.write(state)
         tree.render(state, self.root)
+        tree.kernel_log(self.root)
         for name in self._wanted_at_boot(state):
             try:
                 done += [f"loaded {loaded}" for loaded in self.load(name)]

@@ -16,7 +16,7 @@ from typing import Any
 
 from . import mig
 from .board import HOME, smi_bus_id
-from .state import State, mig_of, present_gpus
+from .state import State, link_of, mig_of, present_gpus
 
 # CUDA version that each branch's nvidia-smi prints.
 CUDA_OF_BRANCH = {"580": "13.0", "590": "13.1", "595": "13.2"}
@@ -45,10 +45,20 @@ class Gpu:
     fabric: str
     processes: tuple[Process, ...]
     row_remap: str | None = None
+    hot_since: float | None = None
+    """When it became too hot, in seconds of the clock; its clocks are held back since."""
 
     @property
     def bus_id(self) -> str:
         return smi_bus_id(self.board["pci_bus_id"])
+
+    @property
+    def link_generation(self) -> int:
+        return PCIE_GENERATIONS[self.board["link_speed"]]
+
+    @property
+    def max_link_generation(self) -> int:
+        return PCIE_GENERATIONS[self.board.get("max_link_speed", self.board["link_speed"])]
 
     @property
     def table(self) -> tuple[mig.Profile, ...]:
@@ -77,6 +87,7 @@ class View:
     now: datetime
 
 
+PCIE_GENERATIONS = {"8.0 GT/s PCIe": 3, "16.0 GT/s PCIe": 4, "32.0 GT/s PCIe": 5}
 FABRIC_WORDS = {"none": ("N/A", "N/A"), "not_started": ("Not Started", "N/A"), "in_progress": ("In Progress", "N/A"), "completed": ("Completed", "Success")}
 
 
@@ -90,7 +101,7 @@ def view_of(state: State, driver_version: str, processes: dict[int, tuple[Proces
     for gpu in present_gpus(state):
         if not visible(f"nvidia{gpu['minor']}"):
             continue
-        board = {**state["board"]["gpu"], **gpu}
+        board = {**state["board"]["gpu"], **link_of(state, gpu["pci_bus_id"]), **gpu}
         held = mig_of(state, gpu["pci_bus_id"])
         devices = mig.devices(mig.profiles(board), gpu, held["instances"])
         shown = [each for each in devices if visible(f"nvidia-caps/nvidia-cap{mig.capability_minor(gpu['minor'], each['gi'], each['ci'])}")]
@@ -106,6 +117,7 @@ def view_of(state: State, driver_version: str, processes: dict[int, tuple[Proces
                 fabric=state["fabric"],
                 processes=processes.get(gpu["minor"], ()),
                 row_remap="pending" if gpu["pci_bus_id"] in state["faults"].get("row-remap-pending", []) else None,
+                hot_since=state["faults"].get("gpu-hot", {}).get(gpu["pci_bus_id"]),
             )
         )
     return View(driver_version, CUDA_OF_BRANCH.get(driver_version.split(".", maxsplit=1)[0], "13.0"), tuple(gpus), now)
@@ -121,6 +133,53 @@ def listing(view: View) -> str:
         lines.append(f"GPU {gpu.index}: {gpu.board['product_name']} (UUID: {gpu.board['uuid']})")
         lines += [f"  MIG {each['name']:<11} Device {each['index']:>2}: (UUID: {each['uuid']})" for each in gpu.devices if gpu.mig_current]
     return "".join(line + "\n" for line in lines)
+
+
+# nvlink and topo -m
+
+
+def nvlink_status(view: View) -> str:
+    """``nvidia-smi nvlink -s``; a GPU without links is left out."""
+    return _of_links(view, lambda gpu, link: [f"{gpu.board['nvlink_gbs']} GB/s"])
+
+
+def nvlink_errors(view: View) -> str:
+    """``nvidia-smi nvlink -e``: three counters of each link, none of which ever counts here."""
+    return _of_links(view, lambda gpu, link: ["Replay Errors: 0", "Recovery Errors: 0", "CRC Errors: 0"])
+
+
+def _of_links(view: View, said: Callable[[Gpu, int], list[str]]) -> str:
+    lines = []
+    for gpu in view.gpus:
+        links = range(gpu.board["nvlinks"])
+        lines += [f"GPU {gpu.index}: {gpu.board['product_name']} (UUID: {gpu.board['uuid']})"] if links else []
+        lines += [f"\t Link {link}: {words}" for link in links for words in said(gpu, link)]
+    return "".join(line + "\n" for line in lines)
+
+
+_TOPOLOGY_LEGEND = """
+Legend:
+
+  X    = Self
+  SYS  = Connection traversing PCIe as well as the SMP interconnect between NUMA nodes (e.g., QPI/UPI)
+  NODE = Connection traversing PCIe as well as the interconnect between PCIe Host Bridges within a NUMA node
+  PHB  = Connection traversing PCIe as well as a PCIe Host Bridge (typically the CPU)
+  PXB  = Connection traversing multiple PCIe bridges (without traversing the PCIe Host Bridge)
+  PIX  = Connection traversing at most a single PCIe bridge
+  NV#  = Connection traversing a bonded set of # NVLinks
+"""
+
+
+def topology(view: View) -> str:
+    """``nvidia-smi topo -m``: every pair has all links of the board, which has switches."""
+    head = ["", *(f"GPU{gpu.index}" for gpu in view.gpus), "CPU Affinity", "NUMA Affinity", "GPU NUMA ID"]
+    lines = ["\t\x1b[4m" + "\t".join(head[1:]) + "\x1b[0m"]
+    for gpu in view.gpus:
+        ways = [" X " if other is gpu else f"NV{gpu.board.get('nvlinks', 0)}" for other in view.gpus]
+        numa = gpu.board["numa_node"]
+        own = str(numa) if gpu.board["gpu_numa_id"] else "N/A"
+        lines.append("\t".join([f"GPU{gpu.index}", *ways, gpu.board["cpus_of_numa"][numa], str(numa), "", own]))
+    return "".join(line + "\n" for line in lines) + _TOPOLOGY_LEGEND
 
 
 # The table
@@ -256,7 +315,11 @@ def _xml_values(view: View, gpu: Gpu) -> dict[str, object]:
         "pci_domain": domain,
         "pci_device_id": product + vendor,
         "pci_sub_system_id": sub_device + sub_vendor,
-        "idle": "Not Active" if gpu.processes else "Active",
+        "idle": "Not Active" if gpu.processes or gpu.hot_since else "Active",
+        "hot": "Active" if gpu.hot_since else "Not Active",
+        "hot_us": int((view.now.timestamp() - gpu.hot_since) * 1e6) if gpu.hot_since else 0,
+        "link_gen": gpu.link_generation,
+        "max_link_gen": gpu.max_link_generation,
         "memory_total": f"{board['memory_mib']} MiB",
         "memory_reserved": f"{board['reserved_mib']} MiB",
         "memory_used": f"{gpu.memory_used} MiB",
@@ -380,8 +443,8 @@ GPU_FIELDS: dict[str, _Field] = {
     "serial": (lambda view, gpu: gpu.board["serial"], None),
     "pci.bus_id": (lambda view, gpu: gpu.bus_id, None),
     "pci.device_id": (lambda view, gpu: "0x{1}{0}".format(*gpu.board["pci_id"].upper().split(":")), None),
-    "pcie.link.gen.current": (lambda view, gpu: 5, None),
-    "pcie.link.gen.max": (lambda view, gpu: 5, None),
+    "pcie.link.gen.current": (lambda view, gpu: gpu.link_generation, None),
+    "pcie.link.gen.max": (lambda view, gpu: gpu.max_link_generation, None),
     "pcie.link.width.current": (lambda view, gpu: gpu.board["link_width"], None),
     "pcie.link.width.max": (lambda view, gpu: gpu.board["link_width"], None),
     "compute_cap": (lambda view, gpu: gpu.board["compute_capability"], None),
@@ -399,7 +462,7 @@ GPU_FIELDS: dict[str, _Field] = {
     "ecc.mode.pending": (lambda view, gpu: "Enabled", None),
     _ECC.format("volatile"): (lambda view, gpu: 1 if gpu.row_remap else 0, None),
     _ECC.format("aggregate"): (lambda view, gpu: 1 if gpu.row_remap else 0, None),
-    "clocks_event_reasons.active": (lambda view, gpu: "0x0000000000000000" if gpu.processes else "0x0000000000000001", None),
+    "clocks_event_reasons.active": (lambda view, gpu: f"0x{0x48 if gpu.hot_since else 0 if gpu.processes else 1:016x}", None),
     "clocks.current.sm": (lambda view, gpu: gpu.board["graphics_clock_mhz"], "MHz"),
     "clocks.max.sm": (lambda view, gpu: gpu.board["max_graphics_clock_mhz"], "MHz"),
     "power.draw": (lambda view, gpu: f"{gpu.board['average_power_w']:.2f}", "W"),

@@ -45,6 +45,13 @@ def mig_of(state: State, pci_bus_id: str) -> dict[str, Any]:
     return found
 
 
+def link_of(state: State, pci_bus_id: str) -> dict[str, str]:
+    """What is different about the PCIe link of a GPU with the fault pcie-slow."""
+    if pci_bus_id not in state["faults"].get("pcie-slow", []):
+        return {}
+    return {"link_speed": "8.0 GT/s PCIe", "max_link_speed": state["board"]["gpu"]["link_speed"]}
+
+
 class Store:
     """Reads and changes the state file below ``root``; changes are exclusive and atomic."""
 

@@ -10,11 +10,12 @@ from __future__ import annotations
 import os
 import shutil
 import stat
+import time
 from pathlib import Path
 from typing import Any
 
 from . import mig
-from .state import State, mig_of, present_gpus
+from .state import State, link_of, mig_of, present_gpus
 
 # Real numbers (major 195) cannot be opened where there is no driver, and a node that cannot be opened can have no holder:
 # the nodes are the null device, as the CDI specification says too.
@@ -50,7 +51,7 @@ def pci_devices(state: State, root: Path) -> None:
     common = state["board"]["gpu"]
     loaded = "nvidia" in state["modules"]
     for gpu in present_gpus(state):
-        _pci_device(directory, {**common, **gpu}, "nvidia" if loaded else None)
+        _pci_device(directory, {**common, **link_of(state, gpu["pci_bus_id"]), **gpu}, "nvidia" if loaded else None)
     for switch in state["board"]["nvswitches"]:
         _pci_device(directory, switch, "nvidia-nvswitch" if loaded else None)
     for other in state["board"]["others"]:
@@ -190,6 +191,19 @@ def device_nodes(state: State, root: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         os.mknod(path, 0o666 | stat.S_IFCHR, os.makedev(NODE_MAJOR, NODE_MINOR))
         path.chmod(0o666)
+
+
+def kernel_log(root: Path) -> None:
+    """Make /dev/kmsg a file with the kernel's first words, where the engine gave the container none; readers see its lines as records."""
+    path = root / "dev/kmsg"
+    if not path.exists():
+        _write(path, "6,0,0,-;Linux: this is the simulated GPU host of the rackready lab\n")
+
+
+def say(root: Path, text: str) -> None:
+    """Add a line of the driver to the kernel's log, as an error."""
+    with (root / "dev/kmsg").open("a", encoding="utf-8") as log:
+        log.write(f"3,1,{time.monotonic_ns() // 1000},-;{text}\n")
 
 
 def holders(root: Path = Path("/")) -> list[dict[str, Any]]:

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from ansible_collections.rackready.gpu.plugins.module_utils import smoke_tiers, smoke_window
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_figures import ALL_REDUCE, PAIRS, PRODUCT_MATCH, speed
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_gpus import ExpectedGpu
 from ansible_collections.rackready.gpu.plugins.plugin_utils.areas import mig, nvidia_fabric, pytorch_image
 from ansible_collections.rackready.gpu.plugins.plugin_utils.planning import AreaPlan, Context, Reason, split_reference
 
@@ -42,22 +45,19 @@ def plan(context: Context) -> AreaPlan:
             "ulimits": list(context.request.smoke_ulimits),
             "env": dict(context.request.smoke_env),
             "gpus": [_gpu(gpu) for gpu in context.gpus],
+            "expected": _expected(context),
             "floors": _floors(context),
             "not_applicable": _not_applicable(context, wanted),
+            "burn_minutes": context.request.smoke_burn_minutes,
+            "data_paths": list(context.request.smoke_data_paths),
+            "timeout": _limit(context),
             "stamp": stamp,
         },
         target={"stamp": stamp, "verdict": verdict},
         actual={"stamp": actual_stamp, "verdict": found.get("verdict")},
         reasons=[Reason("a host is accepted for exactly one release, image, driver, set of GPUs and layout", "design")],
-        warnings=_warnings(context, wanted),
         actions=[f"run the {context.request.smoke_tier} smoke test with {context.request.smoke_backend} on {len(context.gpus)} GPUs"],
     )
-
-
-def _warnings(context: Context, wanted: dict[str, list[str]]) -> list[str]:
-    if context.request.smoke_backend != "cuda" or not any(wanted.values()):
-        return []
-    return ["MIG instances are not tested one by one yet: with this mig_layout the smoke test ends incomplete and the host is not accepted."]
 
 
 def _gpu(gpu: Any) -> dict[str, Any]:
@@ -67,21 +67,54 @@ def _gpu(gpu: Any) -> dict[str, Any]:
         "uuid": gpu.smi["uuid"] if gpu.smi else None,
         "name": gpu.smi["name"] if gpu.smi else None,
         "compute_capability": gpu.entry["compute_capability"] if gpu.entry else None,
+        "model": gpu.slug,
+        "memory_gb": gpu.entry["memory_gb"] if gpu.entry else None,
     }
 
 
+def _expected(context: Context) -> dict[str, Any] | None:
+    expected = context.request.expected
+    return None if expected is None else {"model": expected.model, "count": expected.count}
+
+
+def _limit(context: Context) -> int:
+    """Seconds that the whole test may take."""
+    return smoke_tiers.limit_s(context.request.smoke_tier, len(context.gpus), context.request.smoke_backend, context.request.smoke_burn_minutes)
+
+
 def _floors(context: Context) -> dict[str, Any]:
-    """The floors of this host's model, when it has one model and the catalog knows floors for it and for that many cards."""
-    slugs = {gpu.slug for gpu in context.gpus}
-    floors = context.catalog.floors.get(slugs.pop() or "", {}) if len(slugs) == 1 else {}
-    return {name: dict(floor) for name, floor in floors.items() if floor["gpus"] in (1, len(context.gpus))}
+    """The floors of this host's models, for each card alone and for so many together as a test can put to work here."""
+    counts = {1, 2, len(context.gpus)}
+    floors: dict[str, Any] = {}
+    for slug in sorted({gpu.slug for gpu in context.gpus if gpu.slug is not None}):
+        known = {name: [dict(entry) for entry in entries if entry["gpus"] in counts] for name, entries in context.catalog.floors.get(slug, {}).items()}
+        floors[slug] = {name: entries for name, entries in known.items() if entries}
+    return {slug: known for slug, known in floors.items() if known}
 
 
 def _not_applicable(context: Context, wanted: dict[str, list[str]]) -> dict[str, str]:
     """Checks that cannot apply, said before the test runs; the test itself never decides that."""
     reasons: dict[str, str] = {}
+    backend, tier = context.request.smoke_backend, context.request.smoke_tier
+    cards = [ExpectedGpu(gpu.pci_bus_id, gpu.pci_id, compute_capability=gpu.entry["compute_capability"] if gpu.entry else None) for gpu in context.gpus]
     if context.fabric_kind is None and not nvidia_fabric.unplanned(context):
         reasons["fabric"] = "this board has no NVSwitch fabric"
+    if context.fabric_kind != "imex":
+        reasons["imex"] = "these GPUs do not share memory with other hosts"
+    if not context.facts["nvswitches"]:
+        reasons[smoke_window.SXID] = "there is no NVSwitch on the PCI bus, whose errors the kernel would log"
+    if context.facts["init"] != "systemd":
+        reasons["daemon_reload"] = f"process 1 is {context.facts['init'] or 'not known'}, so no systemd can reload"
+    kinds = [card.kind for card in cards]
+    if all(kinds.count(kind) == 1 for kind in kinds):
+        reasons[PRODUCT_MATCH] = "no two GPUs of this host are of one model"
+    if len(cards) == 1 and tier != "quick":
+        reasons.update(dict.fromkeys((smoke_tiers.PAIR_EXACT, speed(ALL_REDUCE), speed(PAIRS)), "there is one GPU, and nothing between GPUs to measure"))
+    if backend == "cpu":
+        reasons.update(dict.fromkeys(smoke_tiers.speeds(cards, tier, backend), "it is computed on the CPU, for which there are no floors"))
     if any(wanted.values()):
-        reasons["all_reduce_exact"] = "MIG instances cannot talk to each other, and a process sees one of them"
+        between = smoke_tiers.BETWEEN if tier != "quick" else (smoke_tiers.ALL_REDUCE_EXACT,)
+        reasons.update(dict.fromkeys(between, "MIG instances cannot talk to each other, and a process sees one of them"))
+        reasons.update(dict.fromkeys(smoke_tiers.speeds(cards, tier, backend), "floors are those of whole GPUs, and these are divided"))
+        reasons[PRODUCT_MATCH] = "GPUs are divided, and parts of different size compute in different ways"
     return reasons

@@ -6,7 +6,9 @@ import json
 from collections.abc import Callable
 
 import pytest
-from gpu_host.sim import cli, ctk, daemons, faults, smi
+from ansible_collections.rackready.gpu.plugins.module_utils import bounded
+from ansible_collections.rackready.gpu.plugins.module_utils.kernel_log import KernelLog
+from gpu_host.sim import cli, ctk, daemons, faults, smi, tree
 from gpu_host.sim.kernel import Kernel
 
 
@@ -54,6 +56,41 @@ def test_a_gone_gpu_is_off_the_bus_and_comes_back(machine: faults.Machine) -> No
     assert faults.heal(machine, None) == ["gpu-gone"]
     assert (folder / "0000:4b:00.0").exists()
     assert machine.store.read()["faults"] == {}
+
+
+def test_a_slow_link_and_a_hot_gpu_are_seen_where_they_are_on_a_real_host(machine: faults.Machine) -> None:
+    speed = machine.store.root / "sys/bus/pci/devices/0000:4b:00.0/current_link_speed"
+    faults.break_(machine, "pcie-slow", "3")
+    assert speed.read_text(encoding="utf-8") == "8.0 GT/s PCIe\n"
+    assert (speed.parent / "max_link_speed").read_text(encoding="utf-8") == "32.0 GT/s PCIe\n"
+    faults.break_(machine, "gpu-hot", "0")
+    faults.break_(machine, "gpu-hot", None)
+    assert set(machine.store.read()["faults"]["gpu-hot"]) == {"0000:1a:00.0", "0000:cb:00.0"}
+    assert faults.heal(machine, None) == ["gpu-hot", "pcie-slow"]
+    assert speed.read_text(encoding="utf-8") == "32.0 GT/s PCIe\n"
+    assert machine.store.read()["faults"] == {}
+
+
+@pytest.mark.parametrize(("argument", "number"), [(None, 79), ("31", 31), ("999", 999)])
+def test_an_xid_comes_again_and_again_in_the_kernels_log(machine: faults.Machine, commands: Commands, argument: str | None, number: int) -> None:
+    root = machine.store.root
+    tree.kernel_log(root)
+    before = KernelLog(bounded.Commands(), root)
+    faults.break_(machine, "xid", argument)
+    assert commands[-1] == ["systemctl", "start", "gpu-host-sim-xid.service"]
+    for _time in range(3):
+        faults.say_xid(machine.store)
+    before.close()
+    [event] = before.new.of("xid", "0000:cb:00.0")
+    assert (event.code, before.new.counts[event], before.problem, before.earlier.counts) == (number, 3, None, {})
+    assert faults.heal(machine, "xid") == ["xid"]
+    faults.say_xid(machine.store)
+    assert KernelLog(bounded.Commands(), root).earlier.counts[event] == 3
+
+
+def test_an_xid_has_a_number(machine: faults.Machine) -> None:
+    with pytest.raises(faults.FaultError, match="not the number of an Xid"):
+        faults.break_(machine, "xid", "bus")
 
 
 def test_a_held_gpu_has_a_job_of_a_unit(machine: faults.Machine, commands: Commands, open_node: Callable[..., None]) -> None:

@@ -46,6 +46,14 @@ def test_what_is_not_imitated_is_refused(driver: Kernel, line: str) -> None:
         run(driver, line)
 
 
+def test_links_and_topology(driver: Kernel) -> None:
+    status, told = run(driver, "nvlink -e -i 7")
+    assert (status, len(told.splitlines())) == (0, 1 + 18 * 3)
+    assert run(driver, "nvlink --status")[1].count("26.562 GB/s") == 8 * 18
+    status, told = run(driver, "topo -m")
+    assert (status, told.splitlines()[8].split("\t")[:2]) == (0, ["GPU7", "NV18"])
+
+
 def test_a_layout_from_nothing_and_back(driver: Kernel) -> None:
     assert run(driver, "mig -lgi") == (0, "No MIG-enabled devices found.\n")
     assert run(driver, "-i 0 -mig 1") == (0, "Enabled MIG Mode for GPU 00000000:1A:00.0\nAll done.\n")

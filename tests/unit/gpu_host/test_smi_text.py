@@ -10,12 +10,14 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+from ansible_collections.rackready.gpu.plugins.module_utils.nvidia_smi import parse_counters, parse_nvlink_errors
 from gpu_host.sim import board, mig, smi_text
 from gpu_host.sim.smi_text import Process
 from gpu_host.sim.state import fresh, mig_of
 
 HERE = Path(__file__).parent
 FIXTURES = HERE.parents[1] / "fixtures"
+SIMULATED = FIXTURES / "nvidia-smi-550"
 RECORDED_AT = datetime(2026, 12, 1, 2, 44, 59)
 
 
@@ -49,6 +51,48 @@ def test_table_is_the_recorded_table() -> None:
 )
 def test_lists_are_the_recorded_ones(section: str, render: Any) -> None:
     assert render(H200) == recorded(section)
+
+
+@pytest.mark.parametrize(("name", "folder"), [("hgx-h100-8", "h100"), ("hgx-a100-8", "a100")])
+def test_links_and_topology_are_those_of_the_board(name: str, folder: str) -> None:
+    """As nvidia-smi 550 printed them on simulated boards of these kinds; model and UUIDs of its A100 are others."""
+    board_view = view(name)
+    links = (SIMULATED / folder / "nvlink.txt").read_text(encoding="utf-8")
+    told = smi_text.nvlink_status(board_view)
+    assert [line for line in told.splitlines() if line.startswith("\t")] == [line for line in links.splitlines() if line.startswith("\t")]
+    assert smi_text.topology(board_view) == (SIMULATED / folder / "topo.txt").read_text(encoding="utf-8")
+
+
+def test_one_card_of_a_virtual_machine_has_no_links() -> None:
+    assert smi_text.topology(H200) == recorded("topo -m")
+    assert smi_text.nvlink_status(H200) == recorded("nvlink -s")
+    assert smi_text.nvlink_errors(H200) == ""
+
+
+def test_errors_of_links_are_what_the_module_reads() -> None:
+    told = parse_nvlink_errors(smi_text.nvlink_errors(view()))
+    assert set(told) == {f"GPU-01000100-0000-0000-0000-{index:012d}" for index in range(8)}
+    assert all(links == {link: {"Replay Errors": 0, "Recovery Errors": 0, "CRC Errors": 0} for link in range(18)} for links in told.values())
+
+
+def test_a_hot_gpu_and_a_slow_link() -> None:
+    bus_ids = ("0000:ca:00.0", "0000:cb:00.0")
+    faults = {"gpu-hot": {bus_ids[0]: RECORDED_AT.timestamp() - 2.5}, "pcie-slow": [bus_ids[1]]}
+    bent = view(faults=faults)
+    told = parse_counters(smi_text.xml(bent).encode())
+    sound = parse_counters(smi_text.xml(view()).encode())
+    assert [bus_id for bus_id in told if told[bus_id] != sound[bus_id]] == list(bus_ids)
+    assert told[bus_ids[0]]["throttle"]["mask"] == 0x48
+    assert told[bus_ids[0]]["throttle"]["microseconds"]["hw_thermal_slowdown"] == 2_500_000
+    assert told[bus_ids[1]]["link"] == {"generation": 3, "max_generation": 5, "width": 16, "max_width": 16}
+    names = ["pcie.link.gen.current", "pcie.link.gen.max", "clocks_event_reasons.active"]
+    rows = smi_text.query(bent, names, smi_text.GPU_FIELDS, noheader=True).splitlines()
+    assert rows[-3:] == ["5, 5, 0x0000000000000001", "5, 5, 0x0000000000000048", "3, 5, 0x0000000000000001"]
+
+
+def test_the_generation_of_a_link_is_that_of_the_board() -> None:
+    told = parse_counters(smi_text.xml(view("hgx-a100-8")).encode())
+    assert {(gpu["link"]["generation"], gpu["link"]["max_generation"]) for gpu in told.values()} == {(4, 4)}
 
 
 @pytest.mark.parametrize(("section", "fields"), [("query-gpu", smi_text.GPU_FIELDS), ("remap", smi_text.REMAP_FIELDS)])

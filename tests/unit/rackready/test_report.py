@@ -220,6 +220,24 @@ def test_page_says_what_is_wrong_and_what_to_do() -> None:
     assert lines[-2:] == ["- unverified: x", "- docker: install docker.io=26.1.5"]
 
 
+def test_page_of_measurements_shows_the_number_and_the_floor() -> None:
+    """Samples, kernel, conditions and source are in the record."""
+    value = {"median": 663.71, "samples": [660.0, 663.71], "unit": "TFLOP/s", "kernel": "torch.mm"}
+    speed = check("speed.matmul.bf16", value=value, floor={"floor": 620, "gpus": 1, "source": ["x"]}, unit="TFLOP/s", gpu=GPU)
+    odd = check("speed.memory.copy", "could_not_run", value={"median": "fast"}, unit="GB/s")
+    lines = page(record(checks=[speed, odd])).splitlines()
+    assert "| speed.matmul.bf16 | 0000:1a:00.0 | pass | 663.71 | 620 | TFLOP/s |  |" in lines
+    assert '| speed.memory.copy |  | could_not_run | {"median": "fast"} |  | GB/s |  |' in lines
+
+
+def test_page_says_what_was_never_exercised_and_what_was_run_again() -> None:
+    retries = [{"reason": "the ranks could not meet", "seconds": 8.1}]
+    smoke_test = {"not_exercised": ["exchange between hosts: one host was tested by itself"], "retries": retries}
+    lines = page(record(smoke_test=smoke_test)).splitlines()
+    assert "- exchange between hosts: one host was tested by itself" in lines
+    assert "Run again after 8.1 s: the ranks could not meet" in lines
+
+
 def test_simulated_host_says_that_no_gpu_was_exercised() -> None:
     assert "- the GPUs: this is a simulated host, the arithmetic ran on its CPU" in page(record(outcome="simulated")).splitlines()
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.rackready.gpu.plugins.module_utils.bounded import Result
-from ansible_collections.rackready.gpu.plugins.module_utils.nvidia_smi import GarbledOutput, Query, absent, parse_query
+from ansible_collections.rackready.gpu.plugins.module_utils.nvidia_smi import GarbledOutput, Query, absent, parse_counters, parse_nvlink_errors, parse_query
 from ansible_collections.rackready.gpu.plugins.module_utils.pci import normalize_bus_id
 from hypothesis import given
 from hypothesis import strategies as st
@@ -247,3 +247,90 @@ def test_enabled_gpu_without_instances_is_an_answer() -> None:
 def test_rendered_board_reads_back() -> None:
     smi = facts_for(**CONVERGED)["nvidia_smi"]
     assert parse_query(smi_query(smi))["gpus"] == smi["gpus"]
+
+
+class TestCounters:
+    BUS_ID = "0000:00:06.0"
+
+    def test_recorded_h200(self) -> None:
+        nothing = {"retirement_pending": None}
+        flags = dict.fromkeys(("pending", "failure", "channel_repair_pending", "tpc_repair_pending", "unrepairable_memory"), False)
+        times = dict.fromkeys(("sw_power_cap", "sync_boost", "sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown"), 0)
+        ecc = dict.fromkeys(("volatile_uncorrectable", "volatile_correctable", "aggregate_uncorrectable", "aggregate_correctable"), 0)
+        assert parse_counters(H200) == {
+            self.BUS_ID: {
+                "ecc": ecc,
+                "rows": {"correctable": 0, "uncorrectable": 0, **flags, **nothing},
+                "replays": 0,
+                "link": {"generation": 5, "max_generation": 5, "width": 16, "max_width": 16},
+                "throttle": {"mask": 0x1, "microseconds": times},
+            }
+        }
+
+    @pytest.mark.parametrize(
+        ("old", "new", "path", "value"),
+        [
+            (b"<replay_counter>0<", b"<replay_counter>17<", ("replays",), 17),
+            (b"<replay_counter>0<", b"<replay_counter>N/A<", ("replays",), None),
+            (b"<dram_correctable>0<", b"<dram_correctable>5<", ("ecc", "volatile_correctable"), 5),
+            (b"<sram_uncorrectable_parity>0<", b"<sram_uncorrectable_parity>2<", ("ecc", "volatile_uncorrectable"), 2),
+            (b"<remapped_row_corr>0<", b"<remapped_row_corr>3<", ("rows", "correctable"), 3),
+            (b"<remapped_row_unc>0<", b"<remapped_row_unc>4<", ("rows", "uncorrectable"), 4),
+            (b"<remapped_row_pending>No<", b"<remapped_row_pending>Yes<", ("rows", "pending"), True),
+            (b"<remapped_row_failure>No<", b"<remapped_row_failure>Yes<", ("rows", "failure"), True),
+            (b"<pending_retirement>N/A<", b"<pending_retirement>Yes<", ("rows", "retirement_pending"), True),
+            (b"<channel_repair_pending>No<", b"<channel_repair_pending>Yes<", ("rows", "channel_repair_pending"), True),
+            (b"<tpc_repair_pending>No<", b"<tpc_repair_pending>Yes<", ("rows", "tpc_repair_pending"), True),
+            (b"<unrepairable_memory>No<", b"<unrepairable_memory>Yes<", ("rows", "unrepairable_memory"), True),
+            (b"<current_link_gen>5<", b"<current_link_gen>1<", ("link", "generation"), 1),
+            (b"<max_link_gen>5<", b"<max_link_gen>4<", ("link", "max_generation"), 4),
+            (b"<current_link_width>16x<", b"<current_link_width>8x<", ("link", "width"), 8),
+            (b"<max_link_width>16x<", b"<max_link_width>4x<", ("link", "max_width"), 4),
+            (b"reason_hw_slowdown>Not Active<", b"reason_hw_slowdown>Active<", ("throttle", "mask"), 0x9),
+            (b"reason_hw_thermal_slowdown>Not Active<", b"reason_hw_thermal_slowdown>Active<", ("throttle", "mask"), 0x41),
+            (b"counters_hw_therm_slowdown>0 us<", b"counters_hw_therm_slowdown>1500 us<", ("throttle", "microseconds", "hw_thermal_slowdown"), 1500),
+            (b"counters_hw_power_brake>0 us<", b"counters_hw_power_brake>7 us<", ("throttle", "microseconds", "hw_power_brake_slowdown"), 7),
+        ],
+    )
+    def test_each_field_is_read_from_its_place(self, old: bytes, new: bytes, path: tuple[str, ...], value: object) -> None:
+        assert old in H200
+        found = parse_counters(H200.replace(old, new, 1))[self.BUS_ID]
+        for step in path:
+            found = found[step]
+        assert found == value
+
+    def test_the_names_of_older_drivers(self) -> None:
+        older = H200.replace(b"clocks_event_reason", b"clocks_throttle_reason")
+        throttle = parse_counters(older)[self.BUS_ID]["throttle"]
+        assert throttle["mask"] == 0x1
+        assert set(throttle["microseconds"].values()) == {None}
+
+    def test_a_card_that_counts_nothing(self) -> None:
+        card = b'<gpu id="0000:03:00.0"><uuid>x</uuid></gpu>'
+        found = parse_counters(b"<nvidia_smi_log>" + card + b"</nvidia_smi_log>")["0000:03:00.0"]
+        assert (found["replays"], found["throttle"]["mask"], set(found["ecc"].values()), set(found["rows"].values())) == (None, None, {None}, {None})
+
+    def test_one_figure_for_all_memories_before_ampere(self) -> None:
+        ecc = b"<ecc_errors><volatile><single_bit><total>6</total></single_bit><double_bit><total>2</total></double_bit></volatile></ecc_errors>"
+        found = parse_counters(b'<nvidia_smi_log><gpu id="0000:03:00.0">' + ecc + b"</gpu></nvidia_smi_log>")["0000:03:00.0"]["ecc"]
+        assert (found["volatile_correctable"], found["volatile_uncorrectable"], found["aggregate_correctable"]) == (6, 2, None)
+
+    @pytest.mark.parametrize("data", [b"", b"words", H200[: len(H200) // 2], b"<nvidia_smi_log><gpu id='GPU is lost'/></nvidia_smi_log>"])
+    def test_garbled(self, data: bytes) -> None:
+        with pytest.raises(GarbledOutput):
+            parse_counters(data)
+
+    def test_links(self) -> None:
+        listing = (
+            "GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-a)\n\t Link 0: Replay Errors: 0\n\t Link 0: Recovery Errors: 1\n\t Link 0: CRC Errors: 22\n\n"
+            "\t Link 17: Replay Errors: 3\n\t Link 17: Effective BER: 15e-255\n\t Link 17: Tx packets: N/A\nGPU 1: NVIDIA H100 (UUID: GPU-b)\nodd\n"
+        )
+        assert parse_nvlink_errors(listing) == {
+            "GPU-a": {0: {"Replay Errors": 0, "Recovery Errors": 1, "CRC Errors": 22}, 17: {"Replay Errors": 3}},
+            "GPU-b": {},
+        }
+        assert parse_nvlink_errors("\t Link 0: Replay Errors: 0\n") == {}
+
+    @given(st.text())
+    def test_any_text_is_some_links_or_none(self, text: str) -> None:
+        assert isinstance(parse_nvlink_errors(text), dict)

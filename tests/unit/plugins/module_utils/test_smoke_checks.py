@@ -8,27 +8,37 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ansible_collections.rackready.gpu.plugins.module_utils import smoke_checks
-from ansible_collections.rackready.gpu.plugins.module_utils.smoke_checks import (
-    Outcome,
-    capability,
-    container_checks,
-    dtypes_of,
-    dtypes_to_run,
-    expected_gpus,
-    fabric_in_progress,
-    host_checks,
-    limit_problems,
-    parse_size,
-    parse_ulimit,
-    requirements,
-)
-from ansible_collections.rackready.gpu.plugins.module_utils.smoke_payload import PRODUCTS
-from ansible_collections.rackready.gpu.plugins.module_utils.smoke_run import ChildResult, Transcript
-from ansible_collections.rackready.gpu.plugins.module_utils.verdict import Check, Verdict, evaluate
+from ansible_collections.rackready.gpu.plugins.module_utils import smoke_host
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_checks import SEEN_TWICE, Asked, container_checks, host_checks, payload_checks, speed_checks
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_container import limit_problems, parse_size, parse_ulimit
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_figures import unit_of
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_gpus import ExpectedGpu, capability, dtypes_of, dtypes_to_run, expected_gpus
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_health import fabric_in_progress
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_host import Bought
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_identity import owners_of
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_payload.products import PRODUCTS
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_run import ChildResult, Outcome, Transcript
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_tiers import requirements
+from ansible_collections.rackready.gpu.plugins.module_utils.verdict import Check, Requirement, Verdict, evaluate
 
 from tests.unit.hosts import BUS_IDS, CONVERGED, DRIVER, facts_for
-from tests.unit.smoke_fakes import LIMITS, RUN, TORCHRUN_CRASH, Event, all_lines, container, gpus, lines, rank_events, reduce_value, result, uuid_of
+from tests.unit.smoke_fakes import (
+    LIMITS,
+    MODEL,
+    RUN,
+    TORCHRUN_CRASH,
+    Event,
+    all_lines,
+    container,
+    figure,
+    floor,
+    gpus,
+    lines,
+    rank_events,
+    reduce_value,
+    result,
+    uuid_of,
+)
 
 Facts = dict[str, Any]
 WORLD = 2
@@ -48,15 +58,32 @@ def only(checks: list[Check], name: str) -> Check:
     return found[0]
 
 
+NO_IMEX = {"imex": "no rack"}
+
+
+def asked(expected: list[ExpectedGpu] | None = None, backend: str = "cuda", **changes: Any) -> Asked:
+    """What the plan asks of an HGX H100 board, tier quick."""
+    cards = gpus(WORLD) if expected is None else expected
+    made = Asked(cards, cards, "quick", backend, Bought(MODEL, len(cards)), DRIVER, "off", NO_IMEX, {})
+    return made._replace(**changes)
+
+
 def checked(facts: Facts, count: int = WORLD, capability_text: str = "9.0", excuses: dict[str, str] | None = None) -> list[Check]:
-    return host_checks(gpus(count, capability_text), facts, "cuda", DRIVER, excuses or {})
+    return host_checks(asked(gpus(count, capability_text), excused={**NO_IMEX, **(excuses or {})}), facts)
+
+
+def seen_before(backend: str = "cuda", count: int = WORLD) -> list[Requirement]:
+    """What a host and its container have to show, without what a whole test looks at beside them."""
+    wanted = requirements(gpus(count), gpus(count), "quick", backend)
+    return [entry for entry in wanted if not entry.name.startswith("window.") and entry.name not in ("pcie_link", "daemon_reload", "imex")]
 
 
 class TestHost:
     def test_a_sound_host_passes_everything(self) -> None:
         checks = checked(host())
-        assert {check["name"] for check in checks} == {"gpu_idle", "gpu_count", "driver_library_match", "device_nodes", "gpu_health", "fabric"}
-        assert {check["status"] for check in checks} == {"pass"}
+        cards = {"gpu_model", "gpu_memory", "compute_mode", "persistence", "mig_mode", "gpu_health", "fabric"}
+        assert {check["name"] for check in checks} == {"gpu_idle", "gpu_count", "driver_library_match", "device_nodes", "imex", *cards}
+        assert {check["status"] for check in checks if check["name"] != "imex"} == {"pass"}
         assert [check["gpu"]["pci_bus_id"] for check in by_name(checks, "fabric") if check["gpu"]] == list(BUS_IDS[:2])
 
     def test_a_missing_gpu_is_named(self) -> None:
@@ -85,7 +112,7 @@ class TestHost:
         assert f"GPU 0000:1b:00.0 is GPU-other, the plan says {uuid_of(1)}" in str(check["reason"])
 
     def test_no_gpu_expected_is_no_pass(self) -> None:
-        assert only(host_checks([], host(0), "cuda", DRIVER, {}), "gpu_count")["status"] == "fail"
+        assert only(host_checks(asked([], bought=None), host(0)), "gpu_count")["status"] == "fail"
 
     @pytest.mark.parametrize("state", ["absent", "hung", "failed", "garbled"])
     def test_without_an_answer_of_nvidia_smi_nothing_is_shown(self, state: str) -> None:
@@ -160,7 +187,7 @@ class TestHost:
         facts["modules"]["nvidia"]["version"] = module
         facts["library_version"] = library
         facts["nvidia_smi"]["driver_version"] = smi
-        check = smoke_checks.driver_library_match(facts, planned)
+        check = smoke_host.driver_library_match(facts, planned)
         assert check["status"] == status
         assert ("reboot" in str(check["remedy"])) == (status == "fail")
 
@@ -168,17 +195,17 @@ class TestHost:
     def test_a_missing_node(self, path: str) -> None:
         facts = host()
         facts["device_nodes"] = [node for node in facts["device_nodes"] if node["path"] != path]
-        assert only(checked(facts), "device_nodes")["status"] == "fail"
+        assert only(checked(facts), "device_nodes")["status"] == "could_not_run"
 
     def test_nodes_in_the_container_are_compared_with_the_hosts(self) -> None:
         facts = host()
         inside = {node["path"]: [node["major"], node["minor"]] for node in facts["device_nodes"]}
-        assert smoke_checks.device_nodes(gpus(WORLD), facts, inside)["status"] == "pass"
+        assert smoke_host.device_nodes(gpus(WORLD), facts, inside)["status"] == "pass"
         without = {path: numbers for path, numbers in inside.items() if path != "/dev/nvidia-uvm"}
-        assert smoke_checks.device_nodes(gpus(WORLD), facts, without)["reason"] == "the container lacks /dev/nvidia-uvm"
+        assert smoke_host.device_nodes(gpus(WORLD), facts, without)["reason"] == "the container lacks /dev/nvidia-uvm"
         other = {**inside, "/dev/nvidia0": [508, 7]}
-        assert smoke_checks.device_nodes(gpus(WORLD), facts, other)["reason"] == "/dev/nvidia0 is 508:7 in the container and 195:0 on the host"
-        assert smoke_checks.device_nodes(gpus(WORLD), facts, {})["status"] == "fail"
+        assert smoke_host.device_nodes(gpus(WORLD), facts, other)["reason"] == "/dev/nvidia0 is 508:7 in the container and 195:0 on the host"
+        assert smoke_host.device_nodes(gpus(WORLD), facts, {})["status"] == "could_not_run"
 
 
 class TestFabric:
@@ -251,7 +278,7 @@ class TestFabric:
         assert (first["status"], second["status"]) == ("pass", "fail")
         assert words in str(second["reason"])
         assert remedy in str(second["remedy"])
-        verdict = evaluate(checked(facts), requirements(gpus(WORLD)), "cuda")
+        verdict = evaluate(checked(facts), seen_before(), "cuda")
         assert verdict["verdict"] == "rejected"
         assert BUS_IDS[1] in verdict["reason"]
 
@@ -277,7 +304,7 @@ class TestFabric:
         assert (first["status"], second["status"]) == ("pass", "could_not_run")
         assert "total: Unknown Error, pending: Unknown Error and 1 more" in str(second["reason"])
         assert "dmesg" in str(second["remedy"])
-        assert evaluate(checked(facts), requirements(gpus(WORLD)), "cuda")["verdict"] == "incomplete"
+        assert evaluate(checked(facts), seen_before(), "cuda")["verdict"] == "incomplete"
 
     def test_errors_of_a_cards_whole_life_are_not_held_against_it(self) -> None:
         facts = host()
@@ -322,15 +349,6 @@ class TestRequirements:
         assert set(dtypes_to_run(gpus(1, None))) == set(PRODUCTS)
         assert dtypes_to_run([*gpus(1, "7.5"), gpus(2, "8.0")[1]]) == ["fp64", "fp32", "fp16", "tf32", "bf16"]
 
-    def test_each_gpu_needs_each_of_its_checks(self) -> None:
-        names = [(r.name, r.gpu["pci_bus_id"] if r.gpu else None) for r in requirements(gpus(2))]
-        assert len(names) == len(set(names))
-        for name in ("gpu_count", "gpu_idle", "driver_library_match", "device_nodes", "container_limits", "container_run"):
-            assert (name, None) in names
-        for bus_id in BUS_IDS[:2]:
-            mine = {name for name, gpu in names if gpu == bus_id}
-            assert mine == {"fabric", "gpu_health", "gpu_identity", "image_architecture", "all_reduce_exact", *(f"matmul_exact.{dtype}" for dtype in PRODUCTS)}
-
     @pytest.mark.parametrize(("text", "value"), [("9.0", (9, 0)), ("12.1", (12, 1)), ("9", None), ("", None), (None, None), ("9.0a", None)])
     def test_capability(self, text: str | None, value: tuple[int, int] | None) -> None:
         assert capability(text) == value
@@ -339,6 +357,11 @@ class TestRequirements:
         given: list[dict[str, Any]] = [{"pci_bus_id": "00000000:1B:00.0", "uuid": "GPU-planned"}, {"pci_bus_id": BUS_IDS[0], "uuid": None}]
         found = expected_gpus(given, host())
         assert [(gpu.pci_bus_id, gpu.uuid) for gpu in found] == [(BUS_IDS[0], uuid_of(0)), (BUS_IDS[1], "GPU-planned")]
+
+
+FIGURES = ("matmul.bf16", "memory.copy", "copy.host_to_device", "copy.device_to_host")
+FLOORS = {MODEL: {name: [floor(90, unit=unit_of(name))] for name in FIGURES}}
+CPU_EXCUSES = {f"speed.{name}": "on the CPU" for name in FIGURES}
 
 
 def ran(events: list[list[Event]], exit_code: int | None = 0, backend: str = "cuda", **child: Any) -> Outcome:
@@ -356,10 +379,11 @@ def sound(backend: str = "cuda") -> list[list[Event]]:
 
 def judge(outcome: Outcome, facts: Facts | None = None) -> tuple[Verdict, list[Check]]:
     facts = facts or host()
-    expected = gpus(WORLD)
-    first = [check for check in host_checks(expected, facts, "cuda", DRIVER, {}) if check["name"] not in ("gpu_count", "device_nodes")]
-    checks = [*first, *container_checks(expected, facts, outcome)]
-    return evaluate(checks, requirements(expected, outcome.container.backend), outcome.container.backend), checks
+    backend = outcome.container.backend
+    wanted = asked(backend=backend, excused={**NO_IMEX, **({} if backend == "cuda" else CPU_EXCUSES)}, floors=FLOORS)
+    first = [check for check in host_checks(wanted, facts) if check["name"] not in SEEN_TWICE and check["name"] != "imex"]
+    checks = [*first, *container_checks(wanted, facts, outcome)]
+    return evaluate(checks, seen_before(backend), backend, not_applicable=wanted.excused), checks
 
 
 def replaced(events: list[Event], name: str, new: Event | None) -> list[Event]:
@@ -383,7 +407,7 @@ class TestContainer:
     def test_a_sound_run(self, backend: str, verdict: str) -> None:
         judged, checks = judge(ran(sound(backend), backend=backend))
         assert judged["verdict"] == verdict, judged["reason"]
-        assert {check["status"] for check in checks} == {"pass"}
+        assert {check["status"] for check in checks if not (backend == "cpu" and check["name"].startswith("speed."))} == {"pass"}
 
     def test_an_image_without_code_for_the_gpu_rejects_no_gpu(self) -> None:
         events = [replaced(said, "torch", torch_built_for("sm_80", "sm_100", "sm_90a_x", "compute_100")) for said in sound()]
@@ -692,25 +716,248 @@ class TestContainer:
         for said in events:
             next(event for event in said if event.get("name") == "gpu_identity" and event["event"] == "found")["value"]["pci_bus_id"] = None
         unknown = [gpu._replace(uuid=None) for gpu in gpus(WORLD)]
-        checks = container_checks(unknown, host(), ran(events))
+        checks = container_checks(asked(unknown), host(), ran(events))
         assert "pass" not in {check["status"] for check in by_name(checks, "gpu_identity")}
 
     def test_a_count_that_is_none_is_no_count(self) -> None:
         events = sound()
         next(event for event in events[1] if event.get("name") == "gpu_identity" and event["event"] == "found")["value"]["device_count"] = "2"
-        assert only(judge(ran(events))[1], "gpu_count")["status"] == "fail"
+        check = only(judge(ran(events))[1], "gpu_count")
+        assert (check["status"], check["value"]["container"]) == ("fail", -1)
 
-    def test_a_divided_gpu_that_nobody_expects_is_left_to_the_count(self) -> None:
-        facts = host(3)
-        facts["nvidia_smi"]["gpus"][2]["mig"]["current"] = "enabled"
-        assert not by_name(host_checks(gpus(WORLD), facts, "cuda", DRIVER, {}), "gpu_identity")
+    @pytest.mark.parametrize(
+        ("key", "value", "name", "status", "words"),
+        [
+            ("name", "NVIDIA H200", "gpu_model", "fail", "CUDA calls it NVIDIA H200, nvidia-smi NVIDIA H100 80GB HBM3"),
+            ("name", None, "gpu_model", "could_not_run", "CUDA told no name of it"),
+            ("memory_mib", 40000, "gpu_memory", "fail", "CUDA has 40000 MiB of the 81559 MiB that nvidia-smi tells"),
+            ("memory_mib", None, "gpu_memory", "could_not_run", "CUDA did not tell its memory"),
+        ],
+    )
+    def test_model_and_memory_are_seen_by_cuda_too(self, key: str, value: object, name: str, status: str, words: str) -> None:
+        events = sound()
+        next(event for event in events[1] if event.get("name") == "gpu_identity" and event["event"] == "found")["value"][key] = value
+        checks = by_name(judge(ran(events))[1], name)
+        assert [(check["status"], check["gpu"]) for check in checks] == [("pass", gpus(1)[0].gpu), (status, gpus(2)[1].gpu)]
+        assert checks[1]["reason"] == words
+        # On the CPU nothing of CUDA is there to be heard.
+        alone = ran([rank_events(rank, WORLD, "cpu") for rank in range(WORLD)], backend="cpu")
+        assert {check["status"] for check in by_name(judge(alone)[1], name)} == {"pass"}
 
-    def test_a_divided_gpu_is_not_called_a_wrong_one(self) -> None:
-        facts = host()
-        facts["nvidia_smi"]["gpus"][0]["mig"]["current"] = "enabled"
-        checks = host_checks(gpus(WORLD), facts, "cuda", DRIVER, {})
-        assert [(check["status"], check["gpu"]) for check in by_name(checks, "gpu_identity")] == [("could_not_run", gpus(1)[0].gpu)]
-        assert not by_name(host_checks(gpus(WORLD), facts, "cpu", DRIVER, {}), "gpu_identity")
+    def test_where_cuda_says_nothing_of_itself_nvidia_smi_is_heard(self) -> None:
+        events = sound()
+        events[1] = replaced(events[1], "gpu_identity", None)
+        assert {check["status"] for check in by_name(judge(ran(events))[1], "gpu_model")} == {"pass"}
+
+
+class TestWhatThePayloadSays:
+    """Of one rank: what was asked of it, what it did beside that, and what the plan excused."""
+
+    @staticmethod
+    def of(extra: list[Event] | None = None, without: tuple[str, ...] = (), figures: tuple[str, ...] = FIGURES, **changes: Any) -> list[Check]:
+        events = sound()
+        for name in without:
+            events[0] = replaced(events[0], name, None)
+        events[0][-1:-1] = extra or []
+        outcome = ran(events)
+        outcome = outcome._replace(container=outcome.container._replace(figures=figures))
+        return payload_checks(0, gpus(1)[0], asked(**changes), outcome)
+
+    def test_what_was_asked_of_it(self) -> None:
+        formats = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8")
+        wanted = ["all_reduce_exact", *(f"{kind}.{dtype}" for dtype in formats for kind in ("matmul_exact", "matmul_repeat"))]
+        assert sorted(check["name"] for check in self.of()) == sorted(wanted)
+
+    def test_what_is_excused_is_left_out_unless_it_ran(self) -> None:
+        excused = {**NO_IMEX, "all_reduce_exact": "parts of GPUs"}
+        assert by_name(self.of(without=("all_reduce_exact",), excused=excused), "all_reduce_exact") == []
+        assert len(by_name(self.of(excused=excused), "all_reduce_exact")) == 1
+        missing = only(self.of(without=("all_reduce_exact",)), "all_reduce_exact")
+        assert missing["status"] == "could_not_run"
+
+    def test_a_failure_is_told_once_under_the_name_that_people_know(self) -> None:
+        """A figure's is told with the figure, the identity's with the identity."""
+        for name in (*FIGURES, "gpu_identity"):
+            assert by_name(self.of([result(name, "fail", "wrong")]), name) == []
+
+    @pytest.mark.parametrize("name", ["all_reduce.busbw", "pair.copy"])
+    def test_a_figure_between_gpus_that_was_not_asked_for_is_nobodys_to_hide(self, name: str) -> None:
+        assert only(self.of([result(name, "fail", "wrong")]), name)["status"] == "fail"
+        assert by_name(self.of([result(name, "fail", "wrong")], figures=(*FIGURES, name)), name) == []
+
+    def test_a_failure_of_any_name_is_one(self) -> None:
+        checks = self.of([result("another", "fail", "a"), result("Odd Name", "fail", "b"), result("third", "could_not_run", "c"), result("fourth", "pass")])
+        more = [(check["name"], check["status"], check["reason"], check["gpu"]) for check in checks if "matmul" not in check["name"]][1:]
+        assert more == [("another", "fail", "a", gpus(1)[0].gpu), ("payload", "fail", "b", gpus(1)[0].gpu)]
+
+    def test_formats_that_nobody_asked_for_count(self) -> None:
+        checks = self.of([result("matmul_exact.fp4", "fail", "wrong"), result("matmul_repeat.fp4", "could_not_run", "no kernel")])
+        assert only(checks, "matmul_exact.fp4")["status"] == "fail"
+        assert only(checks, "matmul_repeat.fp4")["status"] == "could_not_run"
+
+    @pytest.mark.parametrize(
+        ("status", "required", "remedy"),
+        [("fail", True, "take the GPU out of use"), ("could_not_run", False, "nothing, unless the image shall be able to do it"), ("pass", False, "None")],
+    )
+    def test_what_only_some_images_can_do_counts_where_it_failed(self, status: str, required: bool, remedy: str) -> None:
+        check = only(self.of([result("training.fp8", status, None if status == "pass" else "why", {"elements": 8192, "wrong": 0})]), "training.fp8")
+        assert (check["status"], check["required"]) == (status, required)
+        assert remedy in str(check["remedy"])
+
+    @pytest.mark.parametrize(
+        ("name", "status", "reason", "remedy"),
+        [
+            ("matmul_exact.fp64", "fail", None, "take the GPU out of use"),
+            ("matmul_exact.fp64", "fail", "NCCL error: failure 217", "take the GPU out of use"),
+            ("matmul_exact.fp64", "could_not_run", "no time left", "None"),
+            ("matmul_exact.fp64", "odd", None, "see how container_run ended"),
+            ("matmul_exact.fp64", "pass", None, "see how container_run ended"),
+            ("matmul_exact.fp64", "fail", "no kernel image is available", "use an image built for this GPU"),
+            ("all_reduce_exact", "fail", None, "look for Xid and NVLink errors"),
+            ("all_reduce_exact", "fail", "cuda failure 217", "NCCL_CUMEM_HOST_ENABLE: 0, or NCCL_P2P_DISABLE: 1, and look at pcie_path"),
+            ("all_reduce_exact", "fail", "peer access is not supported between these two devices", "NCCL_P2P_DISABLE: 1"),
+            ("all_reduce_exact", "fail", "ncclCuMemHostAlloc: cuMemCreate failed", "NCCL_CUMEM_ENABLE: 0 and NCCL_CUMEM_HOST_ENABLE: 0"),
+            ("all_reduce_exact", "could_not_run", "no time left", "None"),
+        ],
+    )
+    def test_the_remedy_is_for_what_went_wrong(self, name: str, status: str, reason: str | None, remedy: str) -> None:
+        check = only(self.of([result(name, status, reason)], without=(name,)), name)
+        assert remedy in str(check["remedy"])
+        assert check["source"] == ("torch.distributed in the container" if name == "all_reduce_exact" else "torch in the container")
+
+    def test_a_lost_line_is_told_from_work_that_was_not_done(self) -> None:
+        check = only(self.of(without=("matmul_exact.fp64",)), "matmul_exact.fp64")
+        assert (check["status"], check["required"]) == ("could_not_run", True)
+        assert "what else writes to the output of processes" in str(check["remedy"])
+
+
+class TestSpeeds:
+    """Figures from what ranks said to what is held against whom."""
+
+    EVERY = (*FIGURES[1:], *(f"matmul.{dtype}" for dtype in ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8")))
+
+    @classmethod
+    def of(
+        cls, bend: dict[int, dict[str, list[Event]]] | None = None, backend: str = "cuda", cards: list[ExpectedGpu] | None = None, **changes: Any
+    ) -> list[Check]:
+        """Checks of accept; ``bend``: what a rank says in place of a figure."""
+        wanted = asked(cards, backend, **{"tier": "accept", "floors": cls.floors(), **changes})
+        world = len(wanted.parts)
+        events = [rank_events(rank, world, backend, tier="accept") for rank in range(world)]
+        for rank, figures in (bend or {}).items():
+            for name, new in figures.items():
+                events[rank] = [event for event in events[rank] if not (event["event"] == "measured" and event["name"] == name)]
+                events[rank][-1:-1] = new
+        outcome = ran(events)
+        outcome = outcome._replace(container=outcome.container._replace(tier="accept", figures=(*cls.EVERY, "all_reduce.busbw", "pair.copy")))
+        return speed_checks(wanted, outcome, owners_of(wanted.parts, outcome), None)
+
+    @classmethod
+    def floors(cls) -> dict[str, Any]:
+        between = {name: [floor(90, gpus=2, unit="GB/s")] for name in ("all_reduce.busbw", "pair.copy")}
+        return {MODEL: {**{name: [floor(90, unit=unit_of(name))] for name in cls.EVERY}, **between}}
+
+    def test_each_figure_of_each_gpu(self) -> None:
+        checks = self.of()
+        assert {check["status"] for check in checks} == {"pass"}
+        of_each = [f"speed.{name}" for name in (*self.EVERY, "pair.copy") for _gpu in range(2)]
+        assert sorted(check["name"] for check in checks) == sorted([*of_each, "speed.all_reduce.busbw"])
+
+    def test_a_pair_that_is_lopsided(self) -> None:
+        checks = self.of({1: {"copy.device_to_host": [measured("copy.device_to_host", 200.0)]}})
+        [check] = [check for check in checks if check["status"] != "pass"]
+        assert (check["name"], check["gpu"], check["status"]) == ("speed.copy.host_to_device", gpus(2)[1].gpu, "degraded")
+        assert "of the other direction (200)" in str(check["reason"])
+        checks = self.of({0: {"copy.host_to_device": [measured("copy.host_to_device", 200.0)]}})
+        assert [(check["name"], check["gpu"]) for check in checks if check["status"] != "pass"] == [("speed.copy.device_to_host", gpus(1)[0].gpu)]
+        # A direction that was not measured is held against nobody, and one product against no other.
+        checks = self.of({1: {"copy.device_to_host": [], "matmul.fp8": [measured("matmul.fp8", 2000.0)]}})
+        assert [(check["name"], check["status"]) for check in checks if check["status"] != "pass"] == [("speed.copy.device_to_host", "could_not_run")]
+
+    def test_of_two_values_the_lower_one_and_an_odd_one_first(self) -> None:
+        for values in ((80.0, 100.0), (100.0, 80.0)):
+            checks = self.of({0: {"memory.copy": [measured("memory.copy", value) for value in values]}})
+            check = by_name(checks, "speed.memory.copy")[0]
+            assert (check["status"], check["value"]["median"]) == ("fail", 80.0)
+        checks = self.of({0: {"memory.copy": [measured("memory.copy", 100.0), {"event": "measured", "name": "memory.copy", "value": 3}]}})
+        assert by_name(checks, "speed.memory.copy")[0]["status"] == "could_not_run"
+
+    @pytest.mark.parametrize(
+        ("new", "status", "words"),
+        [
+            (result("memory.copy", "fail", "wrong bytes"), "fail", "wrong bytes"),
+            (result("memory.copy", "fail"), "fail", "the payload gave no reason"),
+            (result("memory.copy", "could_not_run", "no time left"), "could_not_run", "no time left"),
+            (result("memory.copy", "pass"), "could_not_run", "the payload said 'pass'"),
+        ],
+    )
+    def test_a_result_in_place_of_a_figure(self, new: Event, status: str, words: str) -> None:
+        check = by_name(self.of({1: {"memory.copy": [new]}}), "speed.memory.copy")[1]
+        assert (check["status"], check["reason"], check["gpu"]) == (status, words, gpus(2)[1].gpu)
+
+    def test_a_failure_counts_also_beside_a_figure(self) -> None:
+        bent = {0: {"memory.copy": [measured("memory.copy", 100.0), result("memory.copy", "could_not_run", "x"), result("memory.copy", "fail", "wrong bytes")]}}
+        assert by_name(self.of(bent), "speed.memory.copy")[0]["reason"] == "wrong bytes"
+
+    def test_only_what_a_chip_can_do_is_asked_of_it(self) -> None:
+        old = gpus(2)[1]._replace(compute_capability="7.5", pci_id="10de:1eb8")
+        checks = self.of(cards=[gpus(1)[0], old])
+        assert [check["gpu"] for check in by_name(checks, "speed.matmul.fp8")] == [gpus(1)[0].gpu]
+        assert [check["gpu"] for check in by_name(checks, "speed.matmul.fp16")] == [gpus(1)[0].gpu, old.gpu]
+
+    def test_ways_between_gpus_are_compared_where_there_is_a_fabric(self) -> None:
+        cards = gpus(4)
+        table = [[src, dst, 300.0 if (src, dst) == (2, 0) else 390.0] for src in range(4) for dst in range(4) if src != dst]
+        bent = {0: {"pair.copy": [{"event": "measured", "name": "pair.copy", "value": figure("pair.copy", 390.0, pairs=table)}]}}
+        statuses = {
+            fabric: [check["status"] for check in by_name(self.of(bent, cards=cards, excused={**NO_IMEX, **fabric_excuse}), "speed.pair.copy")]
+            for fabric, fabric_excuse in (("fabric", {}), ("none", {"fabric": "PCIe cards"}))
+        }
+        assert statuses == {"fabric": ["pass", "pass", "fail", "pass"], "none": ["pass"] * 4}
+
+    def test_the_lowest_all_reduce_of_all_ranks_counts(self) -> None:
+        for rank in (0, 1):
+            low = measured("all_reduce.busbw", 80.0, world=2)
+            check = only(self.of({rank: {"all_reduce.busbw": [low]}}), "speed.all_reduce.busbw")
+            assert (check["status"], check["value"]["median"]) == ("fail", 80.0)
+
+    def test_an_all_reduce_that_one_rank_lacks_is_none(self) -> None:
+        for rank in (0, 1):
+            assert only(self.of({rank: {"all_reduce.busbw": []}}), "speed.all_reduce.busbw")["status"] == "could_not_run"
+            odd = only(self.of({rank: {"all_reduce.busbw": [{"event": "measured", "name": "all_reduce.busbw", "value": {}}]}}), "speed.all_reduce.busbw")
+            assert str(odd["reason"]).startswith("the payload gave a figure, but")
+            wrong = only(self.of({rank: {"all_reduce.busbw": [result("all_reduce.busbw", "fail", "wrong sums")]}}), "speed.all_reduce.busbw")
+            assert (wrong["status"], wrong["reason"]) == ("fail", "wrong sums")
+
+    @pytest.mark.parametrize("name", ["memory.copy", "all_reduce.busbw", "pair.copy"])
+    def test_what_is_excused_is_told_and_held_against_nothing(self, name: str) -> None:
+        """As on the CPU, whose processes share its cores: the slowest of them is no straggler."""
+        excused = {**NO_IMEX, f"speed.{name}": "on the CPU"}
+        cards = gpus(4)
+        slow = {0: {name: [measured(name, 1.0, world=4)]}}
+        checks = by_name(self.of(slow, cards=cards, excused=excused), f"speed.{name}")
+        assert [(check["status"], check["reason"]) for check in checks] == [("not_applicable", "on the CPU")] * (4 if name == "memory.copy" else 1)
+        assert (checks[0]["value"]["median"], checks[0]["unit"]) == (1.0, "GB/s")
+        assert checks[0]["gpu"] == (gpus(1)[0].gpu if name == "memory.copy" else None)
+        wrong = by_name(self.of({2: {name: [result(name, "fail", "wrong bytes")]}}, cards=cards, excused=excused), f"speed.{name}")
+        assert [check["reason"] for check in wrong if check["status"] == "fail"] == ["wrong bytes"]
+        missing = by_name(self.of({0: {name: []}}, cards=cards, excused=excused), f"speed.{name}")
+        assert (missing[0]["status"], missing[0]["value"]) == ("not_applicable", None)
+
+    def test_nothing_between_gpus_is_told_where_it_was_not_asked_for(self) -> None:
+        outcome = ran(sound())
+        checks = speed_checks(asked(floors=FLOORS), outcome, owners_of(gpus(2), outcome), None)
+        assert {check["name"] for check in checks} == {f"speed.{name}" for name in FIGURES}
+
+
+def measured(name: str, median: float, **more: Any) -> Event:
+    return {"event": "measured", "name": name, "value": figure(name, median, **more)}
+
+
+def test_several_models_have_no_model_together() -> None:
+    assert asked().model == MODEL
+    assert asked([*gpus(1), *gpus(1, model="h200-sxm-141gb")]).model is None
+    assert asked([]).model is None
 
 
 class TestLimits:

@@ -8,33 +8,23 @@ from __future__ import annotations
 import ast
 import json
 import resource
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from ansible_collections.rackready.gpu.plugins.module_utils import smoke_payload
-from ansible_collections.rackready.gpu.plugins.module_utils.smoke_payload import (
-    LINE_MAX,
-    LOWEST_CAPABILITY,
-    PRODUCTS,
-    SHAPES,
-    Options,
-    Rank,
-    Reporter,
-    architectures_of,
-    built_for,
-    count_gpu_nodes,
-    cuda_identity,
-    find_device_nodes,
-    find_libcuda,
-    find_limits,
-    parse,
-    status_of,
-    words_of,
-)
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_payload import identity
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_payload.identity import architectures_of, built_for, cuda_identity
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_payload.options import Options, parse
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_payload.place import Place
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_payload.products import LOWEST_CAPABILITY, PRODUCTS, SHAPES, matmul_exact
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_payload.rank import Rank
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_payload.report import LINE_MAX, Reporter, status_of, words_of
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_payload.surroundings import count_gpu_nodes, find_device_nodes, find_libcuda, find_limits
 
-SOURCE = Path(smoke_payload.__file__).read_text(encoding="utf-8")
+FILES = sorted(Path(smoke_payload.__path__[0]).glob("*.py"))
 
 
 class Written(list[bytes]):
@@ -49,12 +39,12 @@ class Written(list[bytes]):
 
 def test_it_needs_the_standard_library_and_torch_alone() -> None:
     imported = set()
-    for node in ast.walk(ast.parse(SOURCE)):
+    for node in (node for path in FILES for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))):
         if isinstance(node, ast.Import):
             imported |= {alias.name.split(".")[0] for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
             imported.add(str(node.module).split(".", maxsplit=1)[0])
-    assert imported == {"__future__", "ctypes", "datetime", "faulthandler", "json", "os", "pathlib", "re", "resource", "stat", "sys", "time", "torch", "typing"}
+    assert imported - sys.stdlib_module_names == {"torch"}
 
 
 class TestNumbers:
@@ -185,9 +175,9 @@ class TestIdentity:
         assert cuda_identity(cuda(uuid="MIG-0a1b", pci_domain_id=1, pci_bus_id=0xCB, pci_device_id=0), 0)["uuid"] == "MIG-0a1b"
 
     def test_an_old_torch_is_helped_by_the_driver_and_never_guessed_for(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(smoke_payload, "identity_from_libcuda", lambda index: {"pci_bus_id": "0000:1a:00.0", "uuid": "0a1b"})
+        monkeypatch.setattr(identity, "identity_from_libcuda", lambda index: {"pci_bus_id": "0000:1a:00.0", "uuid": "0a1b"})
         assert cuda_identity(cuda(), 0)["uuid"] == "GPU-0a1b"
-        monkeypatch.setattr(smoke_payload, "identity_from_libcuda", lambda index: {})
+        monkeypatch.setattr(identity, "identity_from_libcuda", lambda index: {})
         said = cuda_identity(cuda(), 0)
         assert (said["uuid"], said["pci_bus_id"]) == (None, None)
 
@@ -254,19 +244,20 @@ class TestErrors:
 
 class TestOptions:
     def test_given_by_the_host(self) -> None:
-        assert parse('{"backend":"cpu","run":"a","dtypes":["bf16"],"collective":true,"limit":9}') == Options("cpu", "a", ["bf16"], True, 9)
+        given = {"backend": "cpu", "run": "a", "dtypes": ["bf16"], "collective": True, "limit": 9}
+        assert parse(json.dumps(given)) == Options("cpu", "a", ["bf16"], True, 9, budget=9)
+        more = {"tier": "burn", "budget": 7, "figures": ["pair.copy"], "trainings": ["training.fp8"], "visible": ["MIG-1"], "burn_seconds": 60, "later": 1}
+        whole = parse(json.dumps({**given, **more}))
+        assert whole == Options("cpu", "a", ["bf16"], True, 9, "burn", 7, ("pair.copy",), ("training.fp8",), ("MIG-1",), 60)
 
-    @pytest.mark.parametrize(
-        "text",
-        [
-            '{"backend":"gpu","run":"a","dtypes":[],"collective":true,"limit":9}',
-            '{"backend":"cpu","run":"a","dtypes":["int4"],"collective":true,"limit":9}',
-            "nothing",
-        ],
-    )
-    def test_what_is_unknown_is_an_error(self, text: str) -> None:
-        with pytest.raises(ValueError, match=r"unknown|Expecting"):
-            parse(text)
+    @pytest.mark.parametrize("change", [{"backend": "gpu"}, {"dtypes": ["int4"]}, {"tier": "long"}, {"figures": ["speed"]}, {"trainings": ["epoch"]}])
+    def test_what_is_unknown_is_an_error(self, change: dict[str, Any]) -> None:
+        with pytest.raises(ValueError, match="unknown"):
+            parse(json.dumps({"backend": "cpu", "run": "a", "dtypes": [], "collective": True, "limit": 9, **change}))
+
+    def test_what_is_no_json_is_an_error(self) -> None:
+        with pytest.raises(ValueError, match="Expecting"):
+            parse("nothing")
 
 
 class TestRank:
@@ -328,6 +319,8 @@ class TestRank:
 
     def test_a_cpu_result_never_passes_for_a_gpus(self) -> None:
         torch = pytest.importorskip("torch")
-        status, reason, _ = smoke_payload.matmul_exact(torch, "fp32", "cuda", "cpu") if not torch.cuda.is_available() else ("could_not_run", "on cpu", {})
+        if torch.cuda.is_available():
+            pytest.skip("this machine has a GPU")
+        status, reason, _ = matmul_exact(Place(torch, "cuda", "cpu"), "fp32")
         assert status == "could_not_run"
         assert "cpu" in str(reason)

@@ -5,11 +5,13 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import pytest
 from ansible_collections.rackready.gpu.plugins.module_utils import smoke_run
@@ -40,7 +42,7 @@ class TestCommand:
             assert pairs(command, flag) == [value]
         assert "--read-only" in command
         assert not {"--privileged", "--pid", "--ipc", "--cap-add", "-v"} & set(command)
-        assert pairs(command, "--volume") == ["/var/lib/rackready/smoke-x/smoke_payload.py:/rackready/smoke_payload.py:ro"]
+        assert pairs(command, "--volume") == ["/var/lib/rackready/smoke-x/payload:/rackready:ro"]
         assert [word.split(":")[0] for word in pairs(command, "--tmpfs")] == ["/tmp"]
 
     def test_it_is_ours_and_can_be_found_again(self) -> None:
@@ -57,7 +59,12 @@ class TestCommand:
         after = command[command.index(IMAGE) + 1 :]
         assert pairs(after, "--nproc-per-node") == ["8"]
         assert pairs(after, "--master-addr") == ["127.0.0.1"]
-        assert after[-1] == "/rackready/smoke_payload.py"
+        assert after[-2:] == ["--module", "smoke_payload"]
+
+    def test_the_payload_is_found_by_the_working_directory_and_no_path_of_the_image_is_replaced(self) -> None:
+        command = build_command(container())
+        assert pairs(command, "--workdir") == ["/rackready"]
+        assert not [entry for entry in pairs(command, "--env") if entry.startswith("PYTHONPATH")]
 
     def test_the_operators_environment_wins_over_ours_but_not_over_the_protocol(self) -> None:
         command = build_command(container(env={"NCCL_SOCKET_IFNAME": "eth0", "NCCL_NVLS_ENABLE": "0", "RACKREADY_SMOKE": "{}"}))
@@ -67,7 +74,8 @@ class TestCommand:
         assert env["NCCL_NVLS_ENABLE"] == "0"
         assert env["OMP_NUM_THREADS"] == "4"
         settings = json.loads(env["RACKREADY_SMOKE"])
-        assert settings == {"backend": "cuda", "run": RUN, "dtypes": ["fp64", "bf16"], "collective": True, "limit": 130}
+        asked = {"backend": "cuda", "run": RUN, "dtypes": ["fp64", "bf16"], "collective": True, "limit": 130, "tier": "quick", "budget": 60}
+        assert settings == {**asked, "figures": [], "trainings": [], "mig": False, "visible": [], "burn_seconds": 0}
 
 
 class Engine:
@@ -186,6 +194,48 @@ class TestChild:
         assert max(len(line) for line in ended.stdout) <= smoke_run.LINE_MAX * 2
 
 
+class TestTicks:
+    def test_while_the_child_runs_and_not_afterwards(self) -> None:
+        ticks: list[float] = []
+        run_child(child("import time; time.sleep(0.9)"), 20, tick=lambda: ticks.append(time.monotonic()))
+        assert 3 <= len(ticks) <= 8
+        assert all(later - earlier >= smoke_run.TICK_S * 0.9 for earlier, later in itertools.pairwise(ticks))
+
+    def test_one_that_raises_ends_the_child(self) -> None:
+        killed: list[bool] = []
+
+        def tick() -> None:
+            raise OSError(5, "Input/output error")
+
+        with pytest.raises(OSError, match="Input/output"):
+            run_child(child("import time; time.sleep(600)"), 20, kill=lambda: killed.append(True), tick=tick)
+        assert killed == [True]
+
+
+TOP = """\
+PID                 STAT                WCHAN
+4711                D                   nv_wait_for_gsp
+4712                Sl                  -
+4713                Z                   do_exit
+garbage
+"""
+
+
+class TestStuckProcesses:
+    def test_by_rank_with_state_and_wait_channel(self, tmp_path: Path) -> None:
+        for pid, inside in ((4711, 17), (4712, 18), (4713, 1)):
+            (tmp_path / f"proc/{pid}").mkdir(parents=True)
+            (tmp_path / f"proc/{pid}/status").write_text(f"Name:\tpython3\nNSpid:\t{pid}\t{inside}\n")
+        engine = Engine(top=(0, TOP, ""))
+        found = smoke_run.stuck_processes(engine, "rackready-smoke-x", {0: 17, 3: 18, 5: 99}, tmp_path)
+        assert found == {0: "process 4711 (state D, in nv_wait_for_gsp)", 3: "process 4712 (state Sl, in -)"}
+        assert engine.asked == [["docker", "top", "rackready-smoke-x", "-eo", "pid,stat,wchan:48"]]
+
+    @pytest.mark.parametrize("answer", [(1, "", "no such container"), (None, "", "no answer"), (0, "", "")])
+    def test_an_engine_that_does_not_tell(self, tmp_path: Path, answer: tuple[int | None, str, str]) -> None:
+        assert smoke_run.stuck_processes(Engine(top=answer), "x", {0: 17}, tmp_path) == {}
+
+
 class TestTranscript:
     def test_everything_that_sound_ranks_say(self) -> None:
         transcript = Transcript(RUN, 2)
@@ -198,8 +248,8 @@ class TestTranscript:
     def test_the_last_stage_is_that_of_a_hang(self) -> None:
         now = iter([0.0, *range(100)])
         transcript = Transcript(RUN, 1, clock=lambda: next(now))
-        transcript.feed(lines(0, rank_events(0, 1)[:8]))
-        assert transcript.ranks[0].stage == ("matmul_exact.fp64", 7)
+        transcript.feed(lines(0, rank_events(0, 1)[:9]))
+        assert transcript.ranks[0].stage == ("matmul_exact.fp64", 8)
         assert not transcript.ranks[0].ended
 
     @pytest.mark.parametrize(
@@ -239,6 +289,17 @@ class TestTranscript:
         bad = lines(0, [{"event": "start"}, result("matmul_exact.fp64", "fail", "wrong")])[1:]
         transcript.feed([*good, *good, *bad])
         assert [r.status for r in transcript.ranks[0].results["matmul_exact.fp64"]] == ["pass", "fail"]
+
+    def test_figures_are_kept_as_they_come(self) -> None:
+        transcript = Transcript(RUN, 1)
+        transcript.feed(lines(0, [{"event": "measured", "name": "memory.copy", "value": value} for value in ({"median": 1}, 2)]))
+        assert transcript.ranks[0].measured == {"memory.copy": [{"median": 1}, 2]}
+
+    @pytest.mark.parametrize(("pid", "known"), [(17, 17), (True, None), ("17", None), (None, None)])
+    def test_the_process_id_of_a_rank(self, pid: object, known: int | None) -> None:
+        transcript = Transcript(RUN, 1)
+        transcript.feed(lines(0, [{"event": "start", "pid": pid}]))
+        assert (transcript.ranks[0].started, transcript.ranks[0].pid) == (True, known)
 
     def test_a_duration_that_is_none_is_left_out(self) -> None:
         transcript = Transcript(RUN, 1)

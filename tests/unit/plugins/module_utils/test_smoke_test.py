@@ -5,111 +5,40 @@
 
 from __future__ import annotations
 
+import base64
 import fcntl
 import json
 import os
+import re
 import socket
 import stat
-from collections.abc import Callable, Sequence
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
-from ansible_collections.rackready.gpu.plugins.module_utils import smoke_payload, smoke_test
-from ansible_collections.rackready.gpu.plugins.module_utils.smoke_checks import Outcome
-from ansible_collections.rackready.gpu.plugins.module_utils.smoke_run import ChildResult, Container, Transcript, build_command
-from ansible_collections.rackready.gpu.plugins.module_utils.smoke_test import Machine, Request, RequestError, payload_source, run_test
+from ansible_collections.rackready.gpu.plugins.module_utils import smoke_machine, smoke_payload, smoke_test
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_machine import Look, payload_source
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_request import RequestError
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_run import Container, Outcome, build_command
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_test import run_test
 
-from tests.unit.hosts import BUS_IDS, CONVERGED, DRIVER, facts_for
-from tests.unit.smoke_fakes import IMAGE, RUN, Event, lines, rank_events, result, uuid_of
+from tests.unit.hosts import BUS_IDS, CONVERGED, facts_for
+from tests.unit.smoke_fakes import IMAGE, Event, rank_events, result, uuid_of
+from tests.unit.smoke_hosts import CPU, EXCUSES, OLD, STAMP, WORLD, Host, request
 
 SCHEMAS = Path(__file__).parents[4] / "plugins/plugin_utils/schemas"
-WORLD = 2
-DIGEST = IMAGE.partition("@")[2]
-STAMP = {"release": "2026.11-longterm", "image_digest": DIGEST, "driver": DRIVER, "gpus": [uuid_of(0), uuid_of(1)], "mig": "off", "tier": "quick"}
-OLD = {**STAMP, "schema": 1, "verdict": "accepted", "time": "2026-11-01T00:00:00Z"}
-
-
-def request(**changes: Any) -> Request:
-    made = Request(
-        image=IMAGE,
-        backend="cuda",
-        tier="quick",
-        gpus=[{"pci_bus_id": bus_id, "pci_id": "10de:2330", "compute_capability": "9.0"} for bus_id in BUS_IDS[:WORLD]],
-        ulimits=["memlock=-1", "stack=67108864"],
-        shm_size="1g",
-        env={},
-        not_applicable={},
-        degraded="accept",
-        stamp=STAMP,
-        timeout=300,
-    )
-    return made._replace(**changes)
-
-
-class Host:
-    """A double of a host: what it is, what its container says, and what was done to it."""
-
-    def __init__(self, tmp_path: Path, facts: list[dict[str, Any]] | None = None, events: list[list[Event]] | None = None, **child: Any) -> None:
-        self.state_dir = tmp_path / "rackready"
-        self.facts = facts or [facts_for(**{**CONVERGED, "gpus": WORLD})]
-        self.events = events
-        self.child = child
-        self.now = 1000.0
-        self.asked: list[list[str]] = []
-        self.containers: list[Container] = []
-        self.payloads: list[tuple[str, int]] = []
-        self.leftovers = ""
-        self.engine_error: str | None = None
-        self.heard = True
-
-    def machine(self) -> Machine:
-        return Machine(
-            gather=self.gather,
-            run=self.run,
-            run_container=self.run_container,
-            sleep=self.sleep,
-            monotonic=lambda: self.now,
-            utc=lambda: "2026-12-01T04:00:00Z",
-            run_id=lambda: RUN,
-            heard=lambda: self.heard,
-            state_dir=self.state_dir,
-        )
-
-    def gather(self) -> dict[str, Any]:
-        return self.facts.pop(0) if len(self.facts) > 1 else self.facts[0]
-
-    def sleep(self, seconds: float) -> None:
-        self.now += seconds
-
-    def run(self, command: Sequence[str], limit_s: float) -> tuple[int | None, str, str]:
-        self.asked.append(list(command))
-        if self.engine_error:
-            return None, "", self.engine_error
-        return 0, self.leftovers if command[1] == "ps" else "", ""
-
-    def run_container(self, container: Container) -> Outcome:
-        self.containers.append(container)
-        payload = Path(container.payload)
-        self.payloads.append((payload.read_text(encoding="utf-8"), stat.S_IMODE(payload.stat().st_mode)))
-        assert stat.S_IMODE(payload.parent.stat().st_mode) == 0o700
-        transcript = Transcript(container.run_id, container.ranks, clock=lambda: 0.0)
-        for rank in range(container.ranks):
-            said = self.events[rank] if self.events else rank_events(rank, container.ranks, container.backend)
-            transcript.feed(lines(rank, said))
-        ended: dict[str, Any] = {"exit_code": 0, "timed_out": False, "seconds": 20.0, "stdout": [], "stderr": [], **self.child}
-        return Outcome(container, ChildResult(**ended), transcript)
-
-    def with_stamp(self, stamp: dict[str, Any]) -> Host:
-        self.state_dir.mkdir(exist_ok=True)
-        (self.state_dir / "stamp.json").write_text(json.dumps(stamp), encoding="utf-8")
-        return self
-
-    @property
-    def stamp(self) -> Any:
-        path = self.state_dir / "stamp.json"
-        return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+ROOT = Path(__file__).parents[4]
+PAYLOAD = {path.name: path.read_text(encoding="utf-8") for path in Path(smoke_payload.__path__[0]).glob("*.py")}
+READ_PAYLOAD = """
+import json, sys
+sys.path.insert(0, sys.argv[1])
+from ansible_collections.rackready.gpu.plugins.module_utils import smoke_machine
+print(json.dumps(smoke_machine.payload_source()))
+"""
 
 
 def busy() -> dict[str, Any]:
@@ -139,7 +68,7 @@ class TestVerdicts:
     @pytest.mark.parametrize(("backend", "verdict"), [("cuda", "accepted"), ("cpu", "simulated")])
     def test_a_sound_host_gets_its_stamp(self, tmp_path: Path, backend: str, verdict: str) -> None:
         host = Host(tmp_path)
-        returned = run_test(request(backend=backend), host.machine())
+        returned = run_test(request(backend=backend, not_applicable=CPU if backend == "cpu" else EXCUSES), host.machine())
         assert (returned["verdict"], returned["changed"]) == (verdict, True), returned["reason"]
         assert host.stamp == {**STAMP, "schema": 1, "verdict": verdict, "time": "2026-12-01T04:00:00Z"} == returned["stamp"]
         assert stat.S_IMODE((host.state_dir / "stamp.json").stat().st_mode) == 0o644
@@ -222,7 +151,7 @@ class TestTheStampWhileTheTestRuns:
     def test_a_test_that_is_torn_down_leaves_none(self, tmp_path: Path, ending: BaseException) -> None:
         host = Host(tmp_path).with_stamp(OLD)
 
-        def torn(container: Container) -> Outcome:
+        def torn(container: Container, look: Look) -> Outcome:
             raise ending
 
         with pytest.raises(type(ending)):
@@ -234,9 +163,9 @@ class TestTheStampWhileTheTestRuns:
         host = Host(tmp_path).with_stamp(OLD)
         seen: list[Any] = []
 
-        def watched(container: Container) -> Outcome:
+        def watched(container: Container, look: Look) -> Outcome:
             seen.append(host.stamp)
-            return host.run_container(container)
+            return host.run_container(container, look)
 
         returned = run_test(request(), host.machine()._replace(run_container=watched))
         assert (seen, returned["verdict"], returned["diff"]["before"]) == ([None], "accepted", OLD)
@@ -300,7 +229,7 @@ class TestFabric:
 
     def test_a_board_without_one_is_not_waited_for(self, tmp_path: Path) -> None:
         host = Host(tmp_path, [registering()])
-        returned = run_test(request(not_applicable={"fabric": "no NVSwitch"}), host.machine())
+        returned = run_test(request(not_applicable={**EXCUSES, "fabric": "no NVSwitch"}), host.machine())
         assert (returned["verdict"], host.now) == ("accepted", 1000)
         assert [c["reason"] for c in returned["checks"] if c["name"] == "fabric"] == ["no NVSwitch"] * 2
 
@@ -317,7 +246,7 @@ class TestContainer:
 
     def test_what_the_plan_excused_is_not_tried(self, tmp_path: Path) -> None:
         host = Host(tmp_path)
-        excused = {"all_reduce_exact": "instances cannot talk to each other", "matmul_exact.fp8": "no such unit"}
+        excused = {**EXCUSES, "all_reduce_exact": "instances cannot talk to each other", "matmul_exact.fp8": "no such unit"}
         returned = run_test(request(not_applicable=excused), host.machine())
         [container] = host.containers
         assert (container.collective, "fp8" in container.dtypes, "bf16" in container.dtypes) == (False, False, True)
@@ -326,13 +255,13 @@ class TestContainer:
     def test_the_payload_is_the_real_one_readable_and_gone_afterwards(self, tmp_path: Path) -> None:
         host = Host(tmp_path)
         run_test(request(), host.machine())
-        assert host.payloads == [(Path(smoke_payload.__file__).read_text(encoding="utf-8"), 0o444)]
+        assert host.payloads == [(PAYLOAD, {0o444})]
         assert sorted(path.name for path in host.state_dir.iterdir()) == ["smoke-test.lock", "stamp.json"]
 
     def test_the_payload_is_gone_also_after_an_exception(self, tmp_path: Path) -> None:
         host = Host(tmp_path)
 
-        def interrupted(container: Container) -> Outcome:
+        def interrupted(container: Container, look: Look) -> Outcome:
             raise SystemExit(143)
 
         with pytest.raises(SystemExit):
@@ -353,7 +282,7 @@ class TestContainer:
             return call
 
         returned = run_test(request(), machine._replace(gather=note("gather", machine.gather), run=note("run", machine.run)))
-        assert order == ["run", "run", "gather", "gather"]
+        assert order[:4] == ["run", "run", "gather", "gather"]
         assert returned["containers_removed"] == ["aaa"]
 
     def test_without_time_left_none_is_started(self, tmp_path: Path) -> None:
@@ -392,8 +321,23 @@ class TestRequest:
         assert not host.state_dir.exists()
 
 
-def test_the_payload_can_be_read_from_where_it_was_loaded() -> None:
-    assert payload_source() == Path(smoke_payload.__file__).read_text(encoding="utf-8")
+class TestPayloadSource:
+    def test_from_a_checkout(self) -> None:
+        assert payload_source() == PAYLOAD
+
+    def test_from_the_archive_that_ansible_sends(self, tmp_path: Path) -> None:
+        """The archive is made by Ansible itself, which takes along only what it sees being imported."""
+        settings = {"COLLECTIONS_PATH": f"{ROOT}/collections", "KEEP_REMOTE_FILES": "1", "PIPELINING": "0", "REMOTE_TMP": f"{tmp_path}/sent"}
+        arguments = json.dumps({"image": IMAGE, "gpus": [{"pci_bus_id": BUS_IDS[0]}], "stamp": STAMP})
+        command = [sys.executable, "-m", "ansible", "adhoc", "localhost", "--check", "--connection", "local", "--module-name", "rackready.gpu.gpu_smoke_test"]
+        env = {**os.environ, "ANSIBLE_PYTHON_INTERPRETER": sys.executable, **{f"ANSIBLE_{key}": value for key, value in settings.items()}}
+        subprocess.run([*command, "--args", arguments], check=True, cwd=tmp_path, env=env, stdout=subprocess.DEVNULL)
+        [sent] = tmp_path.glob("sent/*/AnsiballZ_gpu_smoke_test.py")
+        archive = tmp_path / "module.zip"
+        archive.write_bytes(base64.b64decode(max(re.findall(r"[A-Za-z0-9+/=]+", sent.read_text(encoding="utf-8")), key=len)))
+        # -I -S: nothing but the archive, as on a host where Ansible is not installed.
+        read = [sys.executable, "-I", "-S", "-c", READ_PAYLOAD, str(archive)]
+        assert json.loads(subprocess.run(read, check=True, cwd=tmp_path, capture_output=True, text=True).stdout) == PAYLOAD
 
 
 class TestWhetherSomebodyHears:
@@ -403,15 +347,15 @@ class TestWhetherSomebodyHears:
     def test_until_the_other_end_is_closed(self, make: Callable[[], tuple[int, int]]) -> None:
         theirs, ours = make()
         try:
-            assert smoke_test.is_heard(ours)
+            assert smoke_machine.is_heard(ours)
             os.write(ours, b"an unread line\n")
-            assert smoke_test.is_heard(ours)
+            assert smoke_machine.is_heard(ours)
             os.close(theirs)
-            assert not smoke_test.is_heard(ours)
+            assert not smoke_machine.is_heard(ours)
         finally:
             os.close(ours)
 
     def test_a_file_and_the_null_device_are_no_closed_connections(self, tmp_path: Path) -> None:
         for path in (tmp_path / "output", Path("/dev/null")):
             with path.open("w", encoding="utf-8") as stream:
-                assert smoke_test.is_heard(stream.fileno())
+                assert smoke_machine.is_heard(stream.fileno())

@@ -113,6 +113,28 @@ def test_the_reason_of_a_good_host_counts_and_names_what_is_degraded() -> None:
 def test_many_causes_are_counted_by_name_and_cut() -> None:
     many = [make_check(f"check{number}", "fail", "why") for number in range(9)]
     assert judge([*many, make_check("check1", "fail", "why")])["reason"].endswith("9 more: check1 x2, check2, check3, check4, check5, check6, ...")
+    assert judge(many[:8])["reason"].endswith("7 more: check1, check2, check3, check4, check5, check6, ...")
+    assert judge(many[:7])["reason"].endswith("6 more: check1, check2, check3, check4, check5, check6")
+
+
+def test_there_are_four_verdicts() -> None:
+    assert VERDICTS == ("accepted", "simulated", "rejected", "incomplete")
+
+
+def test_parts_of_one_gpu_each_need_a_result_of_their_own() -> None:
+    """They have its bus id in common. A whole GPU is the same one whether a result tells its UUID or not."""
+    parts = [Gpu(uuid=uuid, pci_bus_id="0000:1a:00.0") for uuid in ("MIG-1", "MIG-2")]
+    required = [Requirement("matmul", part) for part in parts]
+    results = [make_check("matmul", "pass", gpu=part) for part in parts]
+    assert judge(results, required)["verdict"] == "accepted"
+    assert judge(results[:1], required)["verdict"] == "incomplete"
+    untold = make_check("matmul", "pass", gpu=Gpu(uuid=None, pci_bus_id="0000:1a:00.0"))
+    assert judge([untold], [Requirement("matmul", A)])["verdict"] == "accepted"
+    assert judge([untold], required)["verdict"] == "incomplete"
+
+
+def test_what_is_required_twice_is_missing_once() -> None:
+    assert len(judge([], [WANTED[0], WANTED[0]])["checks"]) == 1
 
 
 def test_a_gpu_without_uuid_is_named_all_the_same() -> None:

@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.testing import patch_module_args
-from ansible_collections.rackready.gpu.plugins.module_utils import smoke_test, stamp
+from ansible_collections.rackready.gpu.plugins.module_utils import smoke_machine, smoke_request, smoke_test, stamp
 from ansible_collections.rackready.gpu.plugins.module_utils.units import UnitsError
 from ansible_collections.rackready.gpu.plugins.modules import gpu_smoke_test
 
@@ -22,7 +21,23 @@ ARGUMENTS: dict[str, Any] = {
     "gpus": [{"pci_bus_id": "0000:1a:00.0", "compute_capability": "9.0"}],
     "stamp": {"release": "2026.11-longterm", "image_digest": DIGEST, "driver": "580.178.04", "mig": "off", "tier": "quick"},
 }
-KEYS = {"verdict", "reason", "remedy", "checks", "seconds", "image", "backend", "tier", "torch", "container_started", "containers_removed", "stamp"}
+KEYS = {
+    "verdict",
+    "reason",
+    "remedy",
+    "checks",
+    "seconds",
+    "image",
+    "backend",
+    "tier",
+    "torch",
+    "topology",
+    "not_exercised",
+    "retries",
+    "container_started",
+    "containers_removed",
+    "stamp",
+}
 
 
 def result(verdict: str, remedy: str | None = None) -> dict[str, Any]:
@@ -39,11 +54,11 @@ def call(capsys: pytest.CaptureFixture[str], arguments: dict[str, Any]) -> tuple
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[smoke_test.Request]:
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[smoke_request.Request]:
     """Requests that reached the test itself; there it would be accepted."""
-    requests: list[smoke_test.Request] = []
+    requests: list[smoke_request.Request] = []
 
-    def run_test(request: smoke_test.Request, machine: smoke_test.Machine) -> dict[str, Any]:
+    def run_test(request: smoke_request.Request, machine: smoke_machine.Machine) -> dict[str, Any]:
         requests.append(request)
         return result("accepted")
 
@@ -63,19 +78,27 @@ def test_the_verdict_decides_and_every_key_is_there(monkeypatch: pytest.MonkeyPa
         assert returned["msg"] == f"{verdict}: it was so. What to do: do this."
 
 
-def test_options_become_the_request(asked: list[smoke_test.Request], capsys: pytest.CaptureFixture[str]) -> None:
+def test_options_become_the_request(asked: list[smoke_request.Request], capsys: pytest.CaptureFixture[str]) -> None:
     call(capsys, {**ARGUMENTS, "env": {"NCCL_NVLS_ENABLE": 0}, "backend": "cpu", "ulimits": [], "not_applicable": {"fabric": "none"}, "degraded": "reject"})
     [request] = asked
     assert (request.env, request.backend, request.ulimits, request.degraded) == ({"NCCL_NVLS_ENABLE": "0"}, "cpu", [], "reject")
     assert request.not_applicable == {"fabric": "none"}
     assert request.stamp == {**ARGUMENTS["stamp"], "gpus": None}
-    assert request.timeout == 300
+    assert (request.timeout, request.limit_s, request.bought) == (None, 300, None)
 
 
-def test_check_mode_runs_nothing_and_says_what_it_would(asked: list[smoke_test.Request], capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_was_bought_and_a_burn_reach_the_request(asked: list[smoke_request.Request], capsys: pytest.CaptureFixture[str]) -> None:
+    bought = {"expected": {"model": "h100-sxm5-80gb", "count": 1}, "tier": "burn", "burn_minutes": 30, "data_paths": ["/data"], "floors": {"a": {}}}
+    call(capsys, {**ARGUMENTS, **bought})
+    [request] = asked
+    assert (request.bought, request.burn_minutes, request.data_paths, request.floors) == (("h100-sxm5-80gb", 1), 30, ["/data"], {"a": {}})
+    assert request.limit_s == 360 + 1800
+
+
+def test_check_mode_runs_nothing_and_says_what_it_would(asked: list[smoke_request.Request], capsys: pytest.CaptureFixture[str]) -> None:
     code, returned = call(capsys, {**ARGUMENTS, "_ansible_check_mode": True})
     assert (code, returned["changed"], asked) == (0, True, [])
-    assert returned["reason"] == f"would test 1 GPUs in {ARGUMENTS['image']} (backend cuda, tier quick, at most 300 s)"
+    assert returned["reason"] == f"would test 1 GPUs in {ARGUMENTS['image']} (backend cuda, tier quick, at most 120 s)"
 
 
 def test_check_mode_refuses_what_the_test_would_refuse(capsys: pytest.CaptureFixture[str]) -> None:
@@ -85,10 +108,10 @@ def test_check_mode_refuses_what_the_test_would_refuse(capsys: pytest.CaptureFix
 
 
 @pytest.mark.parametrize(
-    "error", [smoke_test.RequestError("GPU x is given twice"), UnitsError("systemd does not answer"), PermissionError(13, "Permission denied")]
+    "error", [smoke_request.RequestError("GPU x is given twice"), UnitsError("systemd does not answer"), PermissionError(13, "Permission denied")]
 )
 def test_what_kept_the_test_from_being_made_is_incomplete(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: Exception) -> None:
-    def run_test(request: smoke_test.Request, machine: smoke_test.Machine) -> dict[str, Any]:
+    def run_test(request: smoke_request.Request, machine: smoke_machine.Machine) -> dict[str, Any]:
         raise error
 
     monkeypatch.setattr(smoke_test, "run_test", run_test)
@@ -100,7 +123,7 @@ def test_what_kept_the_test_from_being_made_is_incomplete(monkeypatch: pytest.Mo
 def test_a_test_that_broke_off_tells_the_stamp_that_is_there_now(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     stamps: list[Any] = [{"verdict": "accepted"}]
 
-    def run_test(request: smoke_test.Request, machine: smoke_test.Machine) -> dict[str, Any]:
+    def run_test(request: smoke_request.Request, machine: smoke_machine.Machine) -> dict[str, Any]:
         stamps[0] = None
         raise OSError(28, "No space left on device")
 
@@ -109,15 +132,6 @@ def test_a_test_that_broke_off_tells_the_stamp_that_is_there_now(monkeypatch: py
     code, returned = call(capsys, ARGUMENTS)
     assert (code, returned["verdict"], returned["stamp"]) == (1, "incomplete", None)
     assert "stamp" in returned
-
-
-def test_a_tier_without_checks_of_its_own_says_so(monkeypatch: pytest.MonkeyPatch, asked: list[smoke_test.Request], capsys: pytest.CaptureFixture[str]) -> None:
-    # In a process that has loaded controller code too, Ansible shows a warning instead of returning it.
-    warnings: list[str] = []
-    monkeypatch.setattr(AnsibleModule, "warn", lambda self, warning: warnings.append(warning))
-    call(capsys, {**ARGUMENTS, "tier": "burn"})
-    assert "tier burn has no checks of its own yet" in "".join(warnings)
-    assert asked[0].tier == "burn"
 
 
 def test_documentation_and_argument_spec_say_the_same() -> None:

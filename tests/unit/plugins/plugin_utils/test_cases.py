@@ -181,9 +181,9 @@ PLANS: dict[str, Case] = {
         variables={"mig_layout": SEVEN},
         wanted={
             ("areas", "mig", "desired", "resets"): [],
-            ("areas", "smoke_test", "desired", "not_applicable"): {
-                "all_reduce_exact": "MIG instances cannot talk to each other, and a process sees one of them"
-            },
+            ("areas", "smoke_test", "desired", "not_applicable", "all_reduce_exact"): (
+                "MIG instances cannot talk to each other, and a process sees one of them"
+            ),
         },
     ),
     "P21": Case(

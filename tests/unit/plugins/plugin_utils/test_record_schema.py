@@ -11,8 +11,10 @@ from typing import Any
 
 import jsonschema
 import pytest
-from ansible_collections.rackready.gpu.plugins.module_utils import smoke_checks, stamp, verdict
-from ansible_collections.rackready.gpu.plugins.module_utils.smoke_run import ChildResult, Transcript
+from ansible_collections.rackready.gpu.plugins.module_utils import smoke_checks, smoke_gpus, smoke_tiers, smoke_window, stamp, verdict
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_checks import Asked
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_host import Bought
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_run import ChildResult, Outcome, Transcript
 from ansible_collections.rackready.gpu.plugins.plugin_utils.record import FACTS, PLAN, SMOKE_TEST, HostLog, Run, TaskEvent, build_record
 
 from tests.unit import smoke_fakes
@@ -41,19 +43,23 @@ def valid(schema: str, value: object) -> None:
 def proved(facts: Facts, plan: Plan, backend: str) -> dict[str, Any]:
     """What the module returns for a host with these facts whose ranks all said what sound ranks say."""
     desired = plan["areas"]["smoke_test"]["desired"]
-    gpus = smoke_checks.expected_gpus(desired["gpus"], facts)
+    gpus = smoke_gpus.expected_gpus(desired["gpus"], facts)
+    expected, driver, excused = desired["expected"], desired["stamp"]["driver"], desired["not_applicable"]
+    asked = Asked(gpus, gpus, "quick", backend, Bought(expected["model"], expected["count"]), driver, "off", excused, desired["floors"])
     container = smoke_fakes.container(ranks=len(gpus), backend=backend)
     transcript = Transcript(smoke_fakes.RUN, len(gpus), clock=lambda: 0.0)
     transcript.feed(smoke_fakes.all_lines(len(gpus), backend))
-    outcome = smoke_checks.Outcome(container, ChildResult(0, False, 20.0, [], []), transcript)
-    checks = [
-        *smoke_checks.host_checks(gpus, facts, backend, desired["stamp"]["driver"], desired["not_applicable"]),
-        *smoke_checks.container_checks(gpus, facts, outcome),
-    ]
-    judged = verdict.evaluate(checks, smoke_checks.requirements(gpus, backend), backend, not_applicable=desired["not_applicable"])
+    checks = smoke_checks.host_checks(asked, facts)
+    if all(check["status"] != "fail" for check in checks):
+        seen = [check for check in checks if check["name"] not in smoke_checks.SEEN_TWICE]
+        ran = smoke_checks.container_checks(asked, facts, Outcome(container, ChildResult(0, False, 20.0, [], []), transcript))
+        window = smoke_window.judge(smoke_fakes.window(len(gpus)), gpus, backend == "cuda")
+        checks = [*seen, *ran, *window, verdict.make_check("daemon_reload", "pass")]
+    judged = verdict.evaluate(checks, smoke_tiers.requirements(gpus, gpus, "quick", backend), backend, not_applicable=excused)
     good = judged["verdict"] in (verdict.ACCEPTED, verdict.SIMULATED)
     made = stamp.make(desired["stamp"], judged["verdict"], [gpu.uuid for gpu in gpus if gpu.uuid], "2026-12-01T04:00:00Z") if good else None
-    return {**judged, "stamp": made, "seconds": 30.0, "image": container.image, "container_started": True, "changed": good}
+    more = {"not_exercised": smoke_tiers.not_exercised(gpus, "quick", backend), "retries": [], "topology": None}
+    return {**judged, **more, "stamp": made, "seconds": 30.0, "image": container.image, "container_started": True, "changed": good}
 
 
 def record_of(facts: Facts, plans: list[Plan], returned: dict[str, Any] | None) -> dict[str, Any]:
@@ -103,7 +109,7 @@ def test_a_tested_host(backend: str, expected: str) -> None:
     assert record["verdict"] == expected, record["reason"]
     assert record["stamp"]["verdict"] == expected
     assert record["plan_after"]
-    assert {check["name"] for check in record["checks"]} >= {*smoke_checks.HOST_CHECKS, "gpu_health", "fabric", "gpu_identity", "all_reduce_exact"}
+    assert {check["name"] for check in record["checks"]} >= {*smoke_tiers.HOST, *smoke_tiers.CARD, "gpu_identity", "all_reduce_exact"}
 
 
 def test_a_rejected_host() -> None:

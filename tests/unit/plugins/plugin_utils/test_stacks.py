@@ -222,9 +222,11 @@ def test_the_operator_is_asked_for_the_kernel_modules_of_an_unknown_gpu() -> Non
 
 
 def test_floors_hold_for_their_number_of_gpus_only() -> None:
-    eight = plan_of(*[H100] * 8, switches=4)["areas"]["smoke_test"]["desired"]["floors"]
-    four = plan_of(*[H100] * 4)["areas"]["smoke_test"]["desired"]["floors"]
-    assert (set(eight), set(four)) == ({"matmul.bf16", "all_reduce.busbw"}, {"matmul.bf16"})
+    eight = plan_of(*[H100] * 8, switches=4)["areas"]["smoke_test"]["desired"]["floors"]["h100-sxm5-80gb"]
+    four = plan_of(*[H100] * 4)["areas"]["smoke_test"]["desired"]["floors"]["h100-sxm5-80gb"]
+    alone = {"matmul.bf16", "copy.host_to_device", "copy.device_to_host"}
+    assert (set(eight), set(four)) == (alone | {"all_reduce.busbw"}, alone)
+    assert [floor["gpus"] for floor in eight["all_reduce.busbw"]] == [8]
 
 
 # --- MIG
