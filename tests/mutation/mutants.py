@@ -175,7 +175,7 @@ def _conditions(node: ast.AST) -> Iterator[ast.expr]:
 
 
 def _numbers(node: ast.AST) -> Iterator[ast.expr]:
-    if isinstance(node, ast.Constant) and type(node.value) in (int, float):
+    if isinstance(node, ast.Constant) and isinstance(node.value, (int, float)) and not isinstance(node.value, bool):
         yield ast.Constant(node.value + 1 if isinstance(node.value, int) else node.value * 1.25)
     elif isinstance(node, ast.BinOp) and type(node.op) in ARITHMETIC:
         yield ast.BinOp(node.left, ARITHMETIC[type(node.op)](), node.right)

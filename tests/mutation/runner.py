@@ -33,6 +33,8 @@ TESTS = "tests/unit/plugins/module_utils"
 MODULES = ("verdict", "smoke_checks", "smoke_figures", "smoke_window")
 FILES = tuple(f"{TESTS}/test_{name}.py" for name in (*MODULES, "smoke_evidence", "smoke_tiers", "smoke_test", "smoke_cases", "smoke_whole"))
 EQUIVALENT = Path(__file__).with_name("equivalent.txt")
+# Tests with processes that hang, with an archive, and with many examples, which say nothing that the others do not.
+SLOW = "not v22 and not archive and not TestAlways"
 # A test that takes longer is left to the ordinary run, and an error with which the tests take so long hangs them, which they have seen.
 SLOW_S = 3.0
 HANGS_S = 60.0
@@ -84,7 +86,7 @@ def run(names: Sequence[str], sample: int = 1, show: bool = False) -> int:
     settings.register_profile("mutation", derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck), max_examples=25)
     plugin = Plugin(names, sample, show)
     with tempfile.TemporaryDirectory(prefix="rackready-mutation-") as folder:
-        options = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--no-header", "--no-summary", "-W", "ignore", f"--basetemp={folder}/tests"]
+        options = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--no-header", "--no-summary", "-W", "ignore", f"--basetemp={folder}/tests", "-k", SLOW]
         pytest.main([*options, *FILES], plugins=[plugin, _Profile()])
     return plugin.status
 

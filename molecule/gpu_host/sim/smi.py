@@ -131,13 +131,9 @@ def garbled(output: str, how: str | None) -> str:
 
 def run(arguments: list[str], store: Store) -> tuple[int, str]:
     """Run nvidia-smi: exit status and output."""
-    if arguments[:1] == ["mig"]:
-        return _mig_command(_parse(arguments[1:], _MIG_VALUED, _MIG_FLAGS, {"-cci": "cci", "--create-compute-instance": "cci"}), store)
-    if arguments[:1] == ["nvlink"]:
-        return _nvlink(_parse(arguments[1:], {"-i": "id", "--id": "id"}, _NVLINK_FLAGS, {}), store)
-    if arguments[:1] == ["topo"]:
-        _parse(arguments[1:], {}, {"-m": "matrix", "--matrix": "matrix"}, {})
-        return 0, text.topology(nvml.view(*nvml.attach(store), store.root))
+    command = _COMMANDS.get(arguments[0]) if arguments else None
+    if command:
+        return command(arguments[1:], store)
     options = _parse(arguments, _VALUED, _FLAGS, {})
     state, driver = nvml.attach(store)
     view = _only(nvml.view(state, driver, store.root), options.get("id"))
@@ -152,7 +148,14 @@ def run(arguments: list[str], store: Store) -> tuple[int, str]:
     return 0, _show(view, options)
 
 
-def _nvlink(options: dict[str, str], store: Store) -> tuple[int, str]:
+def _topo(arguments: list[str], store: Store) -> tuple[int, str]:
+    if "matrix" not in _parse(arguments, {}, {"-m": "matrix", "--matrix": "matrix"}, {}):
+        raise UsageError("The rackready lab's stand-in knows topo only with -m.")
+    return 0, text.topology(nvml.view(*nvml.attach(store), store.root))
+
+
+def _nvlink(arguments: list[str], store: Store) -> tuple[int, str]:
+    options = _parse(arguments, {"-i": "id", "--id": "id"}, _NVLINK_FLAGS, {})
     view = _only(nvml.view(*nvml.attach(store), store.root), options.get("id"))
     if "status" in options:
         return 0, text.nvlink_status(view)
@@ -257,7 +260,8 @@ def _reset(view: text.View, store: Store) -> tuple[int, str]:
 # nvidia-smi mig
 
 
-def _mig_command(options: dict[str, str], store: Store) -> tuple[int, str]:
+def _mig_command(arguments: list[str], store: Store) -> tuple[int, str]:
+    options = _parse(arguments, _MIG_VALUED, _MIG_FLAGS, {"-cci": "cci", "--create-compute-instance": "cci"})
     state, driver = nvml.attach(store)
     view = _only(nvml.view(state, driver, store.root), options.get("id"))
     if "lgip" in options or "lgipp" in options:
@@ -392,3 +396,6 @@ def main(arguments: list[str]) -> int:
     else:
         sys.stdout.write(output)
     return status
+
+
+_COMMANDS = {"mig": _mig_command, "nvlink": _nvlink, "topo": _topo}

@@ -337,6 +337,27 @@ class TestLink:
         assert check["status"] == "fail"
 
 
+# Of NVIDIA's Xid catalog: whose immediate action is about the application alone, what may be ignored, and what names itself fatal or not.
+APPLICATION = "8 11 13 25 31 32 37 43 44 45 60 66 67 68 69 80 82 83 84 86 88 89 96 97 98 99 100 101 102 103 104 105 139 141 142"
+NOTED = "39 40 41 70 71 72 75 76 77 85 92 93 106 107 121 126 127 128 129 130 131 132 133 134 135 152 153 154 160 161 162 163 164"
+BY_THEIR_WORDS = "144 145 146 147 148 149 150"
+
+
+def numbers(text: str) -> set[int]:
+    return set(map(int, text.split()))
+
+
+def test_every_xid_of_the_catalog_has_its_class() -> None:
+    said = {code: severity(Event("xid", BUS_IDS[0], code, None)) for code in range(400)}
+    assert {code for code, status in said.items() if status == "degraded"} == numbers(APPLICATION) | numbers(NOTED)
+    harmless = {code for code in range(400) if severity(Event("xid", BUS_IDS[0], code, False)) == "degraded"}
+    assert harmless == numbers(APPLICATION) | numbers(NOTED) | numbers(BY_THEIR_WORDS)
+    for code in (48, 61, 62, 63, 64, 74, 79, 94, 95, 119, 120, 136, 140, 143, 151, 171, 172):
+        assert said[code] == "fail"
+    words = {code: named(window(new=logged(XID.format(code, "words"))), "window.xid")[1]["reason"] for code in numbers(APPLICATION) | numbers(NOTED)}
+    assert {code for code, reason in words.items() if "which an application causes as a rule" in str(reason)} == numbers(APPLICATION)
+
+
 class TestKernelLog:
     @pytest.mark.parametrize(
         ("line", "event"),
