@@ -17,11 +17,12 @@ COMPUTE_MODES = {0: "default", 2: "prohibited", 3: "exclusive process"}
 
 
 def driver_library() -> Any:
-    """The driver's own interface, as this process loaded it; None where it is not there."""
+    """The driver's own interface, as this process loaded it; None where it is not there, or only its name is."""
     try:
-        return ctypes.CDLL("libcuda.so.1")
+        cuda = ctypes.CDLL("libcuda.so.1")
     except OSError:
         return None
+    return cuda if hasattr(cuda, "cuDeviceGet") else None
 
 
 def identity_from_libcuda(index: int) -> dict[str, str]:

@@ -278,6 +278,9 @@ COPY = "copy.device_to_host"
 
 
 class TestLink:
+    def test_generations_by_their_rates(self) -> None:
+        assert smoke_window.PCIE_GENERATIONS == {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}
+
     @pytest.mark.parametrize(
         ("readings", "slot", "status", "words"),
         [
@@ -443,7 +446,7 @@ class TestKernelLog:
 
     def test_words_about_peer_memory_are_kept_few(self) -> None:
         events = logged(*[f"nvidia_peermem: disagrees about version of symbol ib_{number}" for number in range(100)], "nv_peer_mem: Unknown symbol x", "peer")
-        assert len(events.of_peer_memory) == smoke_window.KEPT_LINES
+        assert len(events.of_peer_memory) == smoke_window.KEPT_LINES == 20
         assert logged("nv_peer_mem: Unknown symbol x").of_peer_memory == ["nv_peer_mem: Unknown symbol x"]
 
     def test_where_nothing_was_started_the_log_is_advice(self) -> None:
