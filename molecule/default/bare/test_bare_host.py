@@ -188,7 +188,10 @@ class TestBrokenLock:
         [
             (lambda text: text[: len(text) // 2], ("rackready_lock is damaged at",)),
             (lambda text: text.replace("sha256:", "sha256:x", 1), ("rackready_lock is damaged at images.", "does not match")),
-            (lambda text: text + text.removeprefix("---\n"), ("cannot be read (Found duplicate mapping key 'rackready_lock')", "take it back from version control")),
+            (
+                lambda text: text + text.removeprefix("---\n"),
+                ("cannot be read (Found duplicate mapping key 'rackready_lock')", "take it back from version control"),
+            ),
             (lambda text: f"<<<<<<< HEAD\n{text}=======\n{text}>>>>>>> mine\n", ("cannot be read (", "take it back from version control")),
             (lambda _text: "- rackready_lock\n", ("cannot be read (it holds a list and not a mapping)",)),
             (lambda _text: "rackready_lock:\n", ("rackready_lock is damaged at its top level", "playbooks/pin.yml")),
