@@ -13,8 +13,6 @@ from typing import Any
 import pytest
 import yaml
 from ansible_collections.rackready.gpu.plugins.module_utils.mig_geometry import card_from_table, place
-from ansible_collections.rackready.gpu.plugins.module_utils.smoke_figures import ALL_REDUCE, HOST_COPIES, unit_of
-from ansible_collections.rackready.gpu.plugins.module_utils.smoke_payload.products import LOWEST_CAPABILITY
 from ansible_collections.rackready.gpu.plugins.plugin_utils import catalog_loader
 from ansible_collections.rackready.gpu.plugins.plugin_utils.planning import flavours_of, provisioned
 from ansible_collections.rackready.gpu.plugins.plugin_utils.releases import not_listed, runs_on
@@ -133,41 +131,6 @@ def test_where_instances_may_begin_is_known_for_all_profiles_of_a_card_or_for_no
     for name, table in CATALOG.mig.items():
         assert {"starts" in profile for profile in table["profiles"].values()} == {name in PLACED}, name
         assert set(table.get("min_driver_of", {})) <= set(CATALOG.gpus), name
-
-
-FLOORS = [(slug, figure, floor) for slug, figures in CATALOG.floors.items() for figure, floors in figures.items() for floor in floors]
-
-
-def test_floors_are_of_known_gpus_and_plausible() -> None:
-    """A floor outside this range cannot fail, or cannot be passed; bus bandwidth has no peak to compare with, as switches reduce."""
-    for slug, figure, floor in FLOORS:
-        assert slug in CATALOG.gpus
-        kind, _dot, what = figure.partition(".")
-        if what == "busbw":
-            assert floor["gpus"] > 1
-        elif kind == "matmul":
-            assert 0.25 < floor["floor"] / CATALOG.gpus[slug]["peak_dense_tflops"][what] < 0.95
-        else:
-            # 4 GB/s a lane and 16 lanes are what PCIe generation 5 has each way.
-            assert kind == "copy" and 0.25 < floor["floor"] / 63 < 0.95
-
-
-def test_floors_are_of_figures_that_the_payload_measures_as_it_measures_them() -> None:
-    """A floor that nothing is ever held against looks like one that is."""
-    kernels = {"matmul": "torch.mm", "copy": "Tensor.copy_", "all_reduce": "torch.distributed.all_reduce"}
-    seen = set()
-    for slug, figure, floor in FLOORS:
-        assert figure in {*(f"matmul.{dtype}" for dtype in LOWEST_CAPABILITY), *HOST_COPIES, ALL_REDUCE}
-        assert (floor["unit"], floor["kernel"]) == (unit_of(figure), kernels[figure.partition(".")[0]])
-        key = (slug, figure, floor["gpus"], floor["kernel"], floor["conditions"])
-        assert key not in seen, "only one of two floors for the same thing can be used"
-        seen.add(key)
-
-
-def test_the_floor_of_more_gpus_is_not_lower() -> None:
-    for slug in CATALOG.floors:
-        by_count = [floor["floor"] for floor in sorted(CATALOG.floors[slug].get(ALL_REDUCE, []), key=lambda floor: floor["gpus"])]
-        assert by_count == sorted(by_count)
 
 
 # --- images
