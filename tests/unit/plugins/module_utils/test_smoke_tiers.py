@@ -5,14 +5,19 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 from ansible_collections.rackready.gpu.plugins.module_utils import smoke_tiers
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_figures import speed
 from ansible_collections.rackready.gpu.plugins.module_utils.smoke_gpus import ExpectedGpu, parts_of
-from ansible_collections.rackready.gpu.plugins.module_utils.smoke_tiers import Work, limit_s, not_exercised, requirements, work
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_tiers import GROUP_FIGURES, Work, limit_s, not_exercised, requirements, work
 
 from tests.unit.hosts import BUS_IDS, CONVERGED, facts_for
 from tests.unit.smoke_fakes import gpus, uuid_of
 
+H200 = Path(__file__).parents[4] / "tests/hardware/2026-12-01-h200"
 HOST = {"gpu_count", "gpu_idle", "driver_library_match", "device_nodes", "imex", "container_limits", "container_run", "daemon_reload", "window.sxid"}
 CARD = {"gpu_model", "gpu_memory", "compute_mode", "persistence", "mig_mode", "fabric", "gpu_health", "pcie_link"}
 CARD |= {f"window.{name}" for name in ("ecc", "row_remap", "nvlink", "replay", "throttle", "xid")}
@@ -176,3 +181,15 @@ def test_and_what_was_is_not() -> None:
     assert not_exercised(gpus(8), "burn", "cuda") == ["exchange between hosts: one host was tested by itself"]
     parts = [gpu._replace(instance="MIG-1") for gpu in gpus(2)]
     assert "GPUs are divided, and each part was tested by itself" in "".join(not_exercised(parts, "accept", "cuda"))
+
+
+@pytest.mark.parametrize("tier", ["quick", "accept"])
+def test_the_record_of_a_real_h200_says_what_one_gpu_cannot_show(tier: str) -> None:
+    record = json.loads((H200 / f"record-container-{tier}.json").read_text(encoding="utf-8"))
+    assert len(record["facts"]["gpus"]) == 1
+    said = record["smoke_test"]["not_exercised"]
+    assert said == not_exercised(gpus(1), tier, "cuda")
+    assert "bandwidth and exchange between GPUs (all-reduce, copies between pairs): there is one GPU" in said
+    # And none of that is called passed.
+    between = {check["name"]: check["status"] for check in record["checks"] if check["name"] in ("pair_exact", *map(speed, GROUP_FIGURES))}
+    assert set(between.values()) <= {"not_applicable"}
