@@ -42,7 +42,7 @@ from ansible_collections.rackready.gpu.plugins.module_utils.smoke_identity impor
     libcuda,
     owners_of,
 )
-from ansible_collections.rackready.gpu.plugins.module_utils.smoke_run import Container, Outcome, Result
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_run import Container, Outcome, Result, nccl_warnings
 from ansible_collections.rackready.gpu.plugins.module_utils.smoke_tiers import (
     BURN,
     COLLECTIVES,
@@ -55,11 +55,17 @@ from ansible_collections.rackready.gpu.plugins.module_utils.smoke_tiers import (
 from ansible_collections.rackready.gpu.plugins.module_utils.verdict import COULD_NOT_RUN, FAIL, PASS, Check, make_check
 
 BETWEEN_GPUS = (*COLLECTIVES, PAIR_EXACT)
-# What NCCL says where a setting of it keeps it from starting (nccl#1838, nccl#2106), and that setting.
+_WITHOUT_PEERS = "GPUs of this host have no way to each other: set smoke_test_env NCCL_CUMEM_HOST_ENABLE: 0, or NCCL_P2P_DISABLE: 1, and look at pcie_path"
+# What NCCL says where a setting of it keeps it from starting on sound GPUs, and that setting (nccl#1838, nccl#2190).
 NCCL_SETTINGS = {
-    "failure 217": "GPUs of this host have no way to each other: set smoke_test_env NCCL_CUMEM_HOST_ENABLE: 0, or NCCL_P2P_DISABLE: 1, and look at pcie_path",
-    "peer access is not supported": "set smoke_test_env NCCL_CUMEM_HOST_ENABLE: 0, or NCCL_P2P_DISABLE: 1, and look at pcie_path",
+    "failure 217": _WITHOUT_PEERS,
+    "peer access is not supported": _WITHOUT_PEERS,
+    "(size 0)": "the ranks do not agree on how to share host memory: set smoke_test_env NCCL_CUMEM_HOST_ENABLE: 0, and test again",
+}
+# The same of what may be the machine as well, so that it stays a failure (nccl#1925, nccl#2106: a crash where memory lies unevenly on the NUMA nodes).
+NCCL_HINTS = {
     "cuMem": "set smoke_test_env NCCL_CUMEM_ENABLE: 0 and NCCL_CUMEM_HOST_ENABLE: 0, and test again",
+    "SIGSEGV": "look for Xid in `dmesg`; without one set smoke_test_env NCCL_CUMEM_HOST_ENABLE: 0, or use driver branch 595 or later, and test again",
 }
 # Of copies between a GPU and its host, the same way in the other direction.
 OTHER_WAY = {name: other for name in HOST_COPIES for other in HOST_COPIES if other != name}
@@ -154,6 +160,7 @@ def _seen_again(asked: Asked, facts: Facts, outcome: Outcome, owners: Mapping[in
 def payload_checks(rank: int, part: ExpectedGpu, asked: Asked, outcome: Outcome) -> list[Check]:
     """The checks that the payload made on one part, required ones without a result included."""
     log = outcome.transcript.ranks[rank]
+    said = nccl_warnings(log)
     mine = [name for name in part_checks(part, asked.tier, asked.backend) if name.startswith(_FAMILIES) or name in _BY_PAYLOAD]
     # What it ran beyond that counts too: formats of a chip that the catalog does not know, and what only some images can do.
     more = [name for name in log.results if name.startswith(_FAMILIES)]
@@ -161,13 +168,15 @@ def payload_checks(rank: int, part: ExpectedGpu, asked: Asked, outcome: Outcome)
     for name in dict.fromkeys([*mine, *more]):
         if name in asked.excused and name not in log.results:
             continue
-        for result in log.results.get(name) or [without_result(rank, name, outcome)]:
-            checks.append(_from_payload(name, result, part, outcome.container))
+        if name in log.results:
+            checks += [_from_payload(name, result, part, outcome.container, said) for result in log.results[name]]
+        else:
+            checks.append(_from_payload(name, without_result(rank, name, outcome), part, outcome.container, ()))
     # A failure that nobody asked for was seen all the same; figures and the identity have their own place.
     figures = {*figures_of(part, asked.tier, asked.backend), *(name for name in GROUP_FIGURES if name in outcome.container.figures)}
     for name in [name for name in log.results if name not in {*mine, *more, *figures, GPU_IDENTITY}]:
         shown = name if _NAME.fullmatch(name) else "payload"
-        checks += [_from_payload(shown, result, part, outcome.container) for result in log.results[name] if result.status == FAIL]
+        checks += [_from_payload(shown, result, part, outcome.container, said) for result in log.results[name] if result.status == FAIL]
     return checks
 
 
@@ -248,8 +257,8 @@ def _products(asked: Asked, outcome: Outcome, owners: Mapping[int, ExpectedGpu])
 # --- what the payload says, and whether it shows its work -------------------------------------------------------------------------------
 
 
-def _from_payload(name: str, result: Result, part: ExpectedGpu, container: Container) -> Check:
-    """A payload's result as a check. A pass without the numbers of the whole work is none."""
+def _from_payload(name: str, result: Result, part: ExpectedGpu, container: Container, said: Sequence[str]) -> Check:
+    """A payload's result as a check. A pass without the numbers of the whole work is none. ``said``: warnings of the rank's NCCL."""
     status, reason, remedy = result.status, result.reason, None
     lacking = smoke_evidence.lacking(name, result.value, container) if status == PASS else None
     if lacking:
@@ -258,6 +267,9 @@ def _from_payload(name: str, result: Result, part: ExpectedGpu, container: Conta
         status, reason, remedy = COULD_NOT_RUN, f"the payload said {status!r}: {reason or 'no reason given'}", SILENT_REMEDY
     if lacks_kernels(reason):
         status, remedy = COULD_NOT_RUN, IMAGE_REMEDY
+    setting = _setting(name, result, said)
+    if setting:
+        status, remedy = COULD_NOT_RUN, setting
     remedy = remedy or _remedy(name, status, reason or "")
     source = "{} in the container".format("torch.distributed" if name in BETWEEN_GPUS else "torch")
     # What only some images can do counts where it ran.
@@ -265,12 +277,20 @@ def _from_payload(name: str, result: Result, part: ExpectedGpu, container: Conta
     return make_check(name, status, reason, remedy=remedy, value=result.value, source=source, gpu=part.gpu, duration_s=result.duration_s, required=required)
 
 
+def _setting(name: str, result: Result, said: Sequence[str]) -> str | None:
+    """What to set where NCCL could not start for want of it. Where it did start and compared something, its numbers count."""
+    if name not in BETWEEN_GPUS or result.status not in (FAIL, COULD_NOT_RUN) or isinstance(result.value, dict):
+        return None
+    text = "\n".join([result.reason or "", *said])
+    return next((setting for words, setting in NCCL_SETTINGS.items() if words in text), None)
+
+
 def _remedy(name: str, status: str, reason: str) -> str | None:
     if reason.startswith(LOST_RESULT):
         return "test again; if it comes back, look for what else writes to the output of processes in the image (pytorch_image_ref, smoke_test_env)"
     if status == FAIL and name in BETWEEN_GPUS:
         remedy = "look for Xid and NVLink errors in `dmesg` and `nvidia-smi nvlink -e`, and at pcie_path; run again with smoke_test_env NCCL_DEBUG=INFO"
-        return next((hint for words, hint in NCCL_SETTINGS.items() if words in reason), remedy)
+        return next((hint for words, hint in NCCL_HINTS.items() if words in reason), remedy)
     if status == FAIL:
         return "take the GPU out of use; look for Xid and ECC messages in `dmesg` and `nvidia-smi -q`, repeat the test, then have it replaced"
     return "nothing, unless the image shall be able to do it (pytorch_image_ref)" if name in OPTIONAL_TRAININGS and status != PASS else None

@@ -9,7 +9,7 @@ import re
 from typing import NamedTuple
 
 from ansible_collections.rackready.gpu.plugins.module_utils.smoke_container import FAULT_SIGNALS
-from ansible_collections.rackready.gpu.plugins.module_utils.smoke_run import Outcome, crashed_rank
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_run import Outcome, crashed_rank, nccl_warnings
 from ansible_collections.rackready.gpu.plugins.module_utils.smoke_tiers import ALL_REDUCE_EXACT
 from ansible_collections.rackready.gpu.plugins.module_utils.verdict import DEGRADED, FAIL, Check, make_check
 
@@ -80,8 +80,7 @@ def _nvls_words(outcome: Outcome) -> str | None:
 
 def _warnings(outcome: Outcome) -> list[str]:
     """NCCL's own words, which the payload has it write into a file."""
-    said = [log.found["nccl"].get("warnings") for log in outcome.transcript.ranks.values() if isinstance(log.found.get("nccl"), dict)]
-    return [str(line) for lines in said if isinstance(lines, list) for line in lines]
+    return [line for log in outcome.transcript.ranks.values() for line in nccl_warnings(log)]
 
 
 def nvls_check(retry: Retry) -> Check:

@@ -367,6 +367,13 @@ class RankLog:
             )
 
 
+def nccl_warnings(log: RankLog) -> list[str]:
+    """What a rank's NCCL warned of, in its own words, which the payload has it write into a file."""
+    said = log.found.get("nccl")
+    lines = said.get("warnings") if isinstance(said, dict) else None
+    return [str(line) for line in lines] if isinstance(lines, list) else []
+
+
 class Transcript:
     """Reads the payload's lines out of a stream that other programs write into as well.
 

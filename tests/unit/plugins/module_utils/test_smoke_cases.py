@@ -24,7 +24,22 @@ from ansible_collections.rackready.gpu.plugins.module_utils.verdict import Check
 
 from tests.unit.hosts import BUS_IDS, CONVERGED, DRIVER, facts_for
 from tests.unit.pcie import two_gpus_below
-from tests.unit.smoke_fakes import LIMITS, Event, child, container, figure, gpus, lines, rank_events, reduce_value, result, snapshot, uuid_of, window
+from tests.unit.smoke_fakes import (
+    LIMITS,
+    TORCHRUN_CRASH,
+    Event,
+    child,
+    container,
+    figure,
+    gpus,
+    lines,
+    rank_events,
+    reduce_value,
+    result,
+    snapshot,
+    uuid_of,
+    window,
+)
 from tests.unit.smoke_hosts import EXCUSES, STAMP, WORLD, Host, Ran, named, replaced, request, request_of, sound
 
 HERE = Path(__file__).parents[2]
@@ -198,6 +213,13 @@ def v10(host: Host) -> Request:
     return request()
 
 
+def v10_extension(host: Host) -> Request:
+    """torch has code for the chip, and a library beside it in the image has none. It is no part of what every image must do."""
+    reason = "RuntimeError: /TransformerEngine/transformer_engine/common/util/cast.cu: CUDA error: no kernel image is available for execution on the device"
+    says(host, "training.compile", result("training.transformer_engine", "could_not_run", reason), rank=1, tier="accept")
+    return request_of("accept")
+
+
 def v11(host: Host) -> Request:
     says(host, "gpu_identity", identity(1, libcuda="/usr/local/cuda-13.0/compat/lib.real/libcuda.so.575.51.03"), rank=1)
     return request()
@@ -251,9 +273,33 @@ def v16(host: Host) -> Request:
     return request()
 
 
+def nccl_refuses(host: Host, status: str, reason: str, *warnings: str) -> Request:
+    """No rank can start its collectives; NCCL's warnings come in a finding of their own."""
+    refused = [replaced(said, "all_reduce_exact", result("all_reduce_exact", status, f"DistBackendError: {reason}")) for said in sound()]
+    for said in refused:
+        said.insert(-2, found("nccl", {"multicast": None, "ways": {}, "warnings": list(warnings)}))
+    host.runs = [Ran(refused)]
+    return request()
+
+
 def v17(host: Host) -> Request:
-    reason = "DistBackendError: NCCL WARN Cuda failure 217 'peer access is not supported between these two devices'"
-    host.runs = [Ran([replaced(said, "all_reduce_exact", result("all_reduce_exact", "fail", reason)) for said in sound()])]
+    """As the payload reports it: its own words say that something is not supported, so it could not run."""
+    return nccl_refuses(host, "could_not_run", "Last error: Cuda failure 217 'peer access is not supported between these two devices'")
+
+
+def v17_warned(host: Host) -> Request:
+    """PyTorch's error alone says nothing."""
+    return nccl_refuses(host, "fail", "NCCL error: unhandled cuda error", "transport/shm.cc:590 Cuda failure 217 'peer access is not supported'")
+
+
+def v17_shared_memory(host: Host) -> Request:
+    return nccl_refuses(host, "fail", "NCCL error: unhandled system error", "Error while attaching to shared memory segment /dev/shm/nccl-x (size 0)")
+
+
+def v17_crash(host: Host) -> Request:
+    """NCCL asks the driver for memory next to each NUMA node, and dies in that."""
+    events = [until(said, "all_reduce_exact") for said in sound()]
+    host.runs = [Ran(events, {"exit_code": 1, "stderr": TORCHRUN_CRASH.splitlines()})]
     return request()
 
 
@@ -410,6 +456,7 @@ CASES: dict[str, Case] = {
     "V8": Case(v8, "rejected", "driver_library_match", "fail", None, "library 580.65.06", "reboot the host", containers=0),
     "V9": Case(v9, "incomplete", "image_architecture", "could_not_run", 1, "which has no code for compute capability 9.0", "pytorch_image_ref"),
     "V10": Case(v10, "incomplete", "matmul_exact.fp8", "could_not_run", 1, "no kernel image is available", "pytorch_image_ref"),
+    "V10 extension": Case(v10_extension, "accepted", "training.transformer_engine", "could_not_run", 1, "transformer_engine/common", "pytorch_image_ref"),
     "V11": Case(v11, "incomplete", "libcuda", "could_not_run", 1, "/compat/lib.real/libcuda.so.575.51.03, which is not of the driver", "LD_LIBRARY_PATH"),
     "V11 refused": Case(v11_refused, "incomplete", "gpu_identity", "could_not_run", 0, "Error 804", "forward-compatibility libcuda"),
     "V12": Case(v12, "incomplete", "device_nodes", "could_not_run", None, "the host lacks /dev/nvidia-uvm", "nvidia-modprobe -u", containers=0),
@@ -419,7 +466,10 @@ CASES: dict[str, Case] = {
     "V14": Case(v14, "rejected", "all_reduce_exact", "fail", 1, "2 of 9 elements are wrong", "NVLink errors"),
     "V15": Case(v15, "incomplete", "container_run", "could_not_run", None, "rank 0 (GPU 0000:1a:00.0) in meet since 80 s"),
     "V16": Case(v16, "accepted", "nvls", "degraded", None, NVLS, "/dev/nvidia-caps", containers=2),
-    "V17": Case(v17, "rejected", "all_reduce_exact", "fail", 0, "failure 217", "NCCL_CUMEM_HOST_ENABLE: 0"),
+    "V17": Case(v17, "incomplete", "all_reduce_exact", "could_not_run", 0, "failure 217", "NCCL_CUMEM_HOST_ENABLE: 0"),
+    "V17 warned": Case(v17_warned, "incomplete", "all_reduce_exact", "could_not_run", 1, "unhandled cuda error", "NCCL_P2P_DISABLE: 1"),
+    "V17 shared memory": Case(v17_shared_memory, "incomplete", "all_reduce_exact", "could_not_run", 1, "unhandled system error", "NCCL_CUMEM_HOST_ENABLE: 0"),
+    "V17 crash": Case(v17_crash, "rejected", "all_reduce_exact", "fail", 1, "crashed in it with SIGSEGV", "NCCL_CUMEM_HOST_ENABLE: 0"),
     "V18": Case(v18, "accepted", "peer_memory", "pass"),
     "V21": Case(v21, "incomplete", "mig_mode", "could_not_run", 1, "disabled and waits for a reset to be enabled", "every holder", containers=0),
     "V23": Case(v23, "incomplete", "kernel_log", "degraded", None, "Xid (PCI:0000:1b:00): 119", "Xid catalog", containers=0),

@@ -815,7 +815,9 @@ class TestWhatThePayloadSays:
             ("matmul_exact.fp64", "fail", "no kernel image is available", "use an image built for this GPU"),
             ("all_reduce_exact", "fail", None, "look for Xid and NVLink errors"),
             ("all_reduce_exact", "fail", "cuda failure 217", "NCCL_CUMEM_HOST_ENABLE: 0, or NCCL_P2P_DISABLE: 1, and look at pcie_path"),
-            ("all_reduce_exact", "fail", "peer access is not supported between these two devices", "NCCL_P2P_DISABLE: 1"),
+            ("all_reduce_exact", "could_not_run", "peer access is not supported between these two devices", "NCCL_P2P_DISABLE: 1"),
+            ("all_reduce_exact", "fail", "attaching to shared memory segment /dev/shm/nccl-x (size 0)", "the ranks do not agree on how to share host memory"),
+            ("all_reduce_exact", "odd", "peer access is not supported", "see how container_run ended"),
             ("all_reduce_exact", "fail", "ncclCuMemHostAlloc: cuMemCreate failed", "NCCL_CUMEM_ENABLE: 0 and NCCL_CUMEM_HOST_ENABLE: 0"),
             ("all_reduce_exact", "could_not_run", "no time left", "None"),
         ],
@@ -824,6 +826,27 @@ class TestWhatThePayloadSays:
         check = only(self.of([result(name, status, reason)], without=(name,)), name)
         assert remedy in str(check["remedy"])
         assert check["source"] == ("torch.distributed in the container" if name == "all_reduce_exact" else "torch in the container")
+
+    @pytest.mark.parametrize("status", ["fail", "could_not_run"])
+    @pytest.mark.parametrize("name", ["all_reduce_exact", "matmul_exact.fp64"])
+    def test_a_setting_of_nccl_is_no_fault_of_a_gpu_and_named_from_its_warnings(self, name: str, status: str) -> None:
+        told = {"event": "found", "name": "nccl", "value": {"warnings": [7, "transport/shm.cc:590 Cuda failure 217 'peer access ...'"]}}
+        check = only(self.of([told, result(name, status, "unhandled cuda error")], without=(name,)), name)
+        between = name != "matmul_exact.fp64"
+        assert check["status"] == ("could_not_run" if between else status)
+        assert ("NCCL_CUMEM_HOST_ENABLE: 0" in str(check["remedy"])) == between
+
+    def test_numbers_that_are_wrong_are_wrong_whatever_nccl_warned_of(self) -> None:
+        told = {"event": "found", "name": "nccl", "value": {"warnings": ["Cuda failure 217"]}}
+        wrong = result("all_reduce_exact", "fail", "3 of 9 elements are wrong", {"wrong": 3})
+        check = only(self.of([told, wrong], without=("all_reduce_exact",)), "all_reduce_exact")
+        assert (check["status"], "NVLink errors" in str(check["remedy"])) == ("fail", True)
+
+    @pytest.mark.parametrize("value", [None, 7, {}, {"warnings": None}, {"warnings": "Cuda failure 217"}])
+    def test_warnings_that_are_none_name_nothing(self, value: Any) -> None:
+        told = {"event": "found", "name": "nccl", "value": value}
+        check = only(self.of([told, result("all_reduce_exact", "fail", "boom")], without=("all_reduce_exact",)), "all_reduce_exact")
+        assert check["status"] == "fail"
 
     def test_a_lost_line_is_told_from_work_that_was_not_done(self) -> None:
         check = only(self.of(without=("matmul_exact.fp64",)), "matmul_exact.fp64")
