@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import stat
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -104,10 +104,14 @@ class Watched:
 
 @dataclass
 class Ran:
-    """How one container went: what its ranks said (None: what sound ones say), and what differs from an end with status 0."""
+    """How one container went: what its ranks said (None: what sound ones say), and what differs from an end with status 0.
+
+    ``mixed``: makes of the lines of each rank those that came, in their order; without it one rank speaks after the other.
+    """
 
     events: list[list[Event]] | None = None
     child: dict[str, Any] = field(default_factory=dict)
+    mixed: Callable[[list[list[str]]], list[str]] = lambda ranks: [line for rank in ranks for line in rank]
 
 
 class Host:
@@ -178,8 +182,7 @@ class Host:
         self.payloads.append(({path.name: path.read_text(encoding="utf-8") for path in files}, {stat.S_IMODE(path.stat().st_mode) for path in files}))
         transcript = Transcript(container.run_id, container.ranks, clock=lambda: 0.0)
         ran = self.runs.pop(0) if len(self.runs) > 1 else self.runs[0]
-        for rank in range(container.ranks):
-            transcript.feed(lines(rank, ran.events[rank] if ran.events else self.said(rank, container)))
+        transcript.feed(ran.mixed([lines(rank, ran.events[rank] if ran.events else self.said(rank, container)) for rank in range(container.ranks)]))
         ended: dict[str, Any] = {"exit_code": 0, "timed_out": False, "seconds": 20.0, "stdout": [], "stderr": [], **ran.child}
         return Outcome(container, ChildResult(**ended), transcript)
 

@@ -6,7 +6,12 @@
 from __future__ import annotations
 
 import copy
+import json
+import os
+import subprocess
+import sys
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -21,6 +26,7 @@ from tests.unit.hosts import BUS_IDS, CONVERGED, facts_for
 from tests.unit.smoke_fakes import TORCHRUN_CRASH, Event, figure, floor, rank_events, result, snapshot, uuid_of, window
 from tests.unit.smoke_hosts import EXCUSES, OLD, STAMP, WORLD, Host, Ran, floors_of, named, replaced, request, request_of, sound
 
+ROOT = Path(__file__).parents[4]
 NVLS = "NCCL WARN transport/nvls.cc:245 Failed to bind NVLink SHARP (NVLS) Multicast memory"
 
 
@@ -377,6 +383,23 @@ class TestDividedGpus:
         assert (container.ranks, list(container.visible)) == (2, [])
 
 
+ANSWER = ("verdict", "reason", "remedy", "checks", "retries", "not_exercised", "stamp")
+# A host on which much is wrong at once, tested in a process of its own.
+BENT = """
+import json, tempfile
+from pathlib import Path
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_test import run_test
+from tests.unit.smoke_fakes import result
+from tests.unit.smoke_hosts import Host, request_of, sound
+events = sound("accept")
+events[0] = [event for event in events[0] if not str(event.get("name")).startswith(("matmul_exact", "container"))]
+events[1][1:1] = [result(name, "fail", name) for name in ("another", "pair_exact", "training.fp8", "speed", "matmul.bf16")]
+host = Host(Path(tempfile.mkdtemp()), events=events, exit_code=1, stderr=["boom"])
+for line in ("NVRM: Xid (PCI:0000:1b:00): 79, x", "NVRM: Xid (PCI:0000:9b:00): 48, x", "NVRM: Xid (PCI:0000:ab:00): 31, x"):
+    host.window.new.take(line)
+host.window.after.gpus["0000:1a:00.0"]["ecc"].update(volatile_uncorrectable=7, aggregate_correctable=30)
+print(json.dumps(run_test(request_of("accept"), host.machine())))
+"""
 ORDER = {"accepted": 0, "incomplete": 1, "rejected": 2}
 NAMES = sorted({check for rank in sound("accept") for check in (event.get("name") for event in rank) if check})
 
@@ -395,7 +418,63 @@ class TestAlways:
         for tier in smoke_tiers.TIERS:
             burn = 600 if tier == "burn" else 0
             first, second = (self.of(tmp_path, tier, sound(tier, burn)) for _run in range(2))
-            assert [first[key] for key in ("verdict", "reason", "checks")] == [second[key] for key in ("verdict", "reason", "checks")]
+            assert [first[key] for key in ANSWER] == [second[key] for key in ANSWER]
+
+    @given(
+        st.sampled_from(["quick", "accept"]),
+        st.lists(st.tuples(st.sampled_from(NAMES), st.integers(0, WORLD - 1), st.sampled_from(["fail", "could_not_run", "pass", None])), max_size=4),
+        st.sampled_from([{}, {"exit_code": 1}, {"exit_code": -9, "timed_out": True, "seconds": 90.0}]),
+        st.randoms(use_true_random=False),
+    )
+    @settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    def test_in_which_order_ranks_speak_and_what_they_say_twice_makes_no_difference(
+        self, tmp_path: Path, tier: str, bent: list[tuple[str, int, str | None]], child: dict[str, Any], chance: Random
+    ) -> None:
+        """Of each rank the order is its own; between the ranks, and where a line comes again, everything is possible."""
+        events = sound(tier)
+        for name, rank, status in bent:
+            events[rank] = replaced(events[rank], name, result(name, status, f"{name} of rank {rank}") if status else None)
+
+        def mixed(ranks: list[list[str]]) -> list[str]:
+            turns = [rank for rank, said in enumerate(ranks) for _line in said]
+            chance.shuffle(turns)
+            left = [iter(said) for said in ranks]
+            came: list[str] = []
+            for rank in turns:
+                came.append(next(left[rank]))
+                # Again, whole or within a line of somebody else's.
+                came += [chance.choice(["", "NCCL INFO "]) + chance.choice(came[-40:])] if chance.random() < 0.2 else []
+            return came
+
+        plain, other = Host(tmp_path), Host(tmp_path)
+        plain.runs, other.runs = [Ran(events, child)], [Ran(events, child, mixed)]
+        first, second = (run_test(request_of(tier), host.machine()) for host in (plain, other))
+        assert [first[key] for key in ANSWER] == [second[key] for key in ANSWER]
+
+    @given(st.sampled_from([{}, {"gpus": 1}, {"fabric_state": "In Progress"}, {"library": "580.65.06"}]), st.randoms(use_true_random=False))
+    @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    def test_in_which_order_a_host_lists_its_gpus_makes_no_difference(self, tmp_path: Path, bent: dict[str, Any], chance: Random) -> None:
+        facts = facts_for(**{**CONVERGED, "gpus": WORLD, **bent})
+        other = copy.deepcopy(facts)
+        for listed in (other["gpus"], other["nvidia_smi"]["gpus"], other["device_nodes"]):
+            chance.shuffle(listed)
+        cards = list(request().gpus)
+        chance.shuffle(cards)
+        first = run_test(request(), Host(tmp_path, [facts]).machine())
+        second = run_test(request(gpus=cards), Host(tmp_path, [other]).machine())
+        assert [first[key] for key in ANSWER] == [second[key] for key in ANSWER]
+
+    def test_nor_does_the_seed_of_pythons_hashes(self) -> None:
+        """A sentence that is made of a set would be another one in each process."""
+        said = set()
+        for seed in ("0", "1", "2", "3"):
+            path = os.pathsep.join(str(ROOT / folder) for folder in ("collections", "molecule", "."))
+            done = subprocess.run(
+                [sys.executable, "-c", BENT], env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": path}, capture_output=True, text=True, check=True
+            )
+            said.add(done.stdout)
+        [only] = said
+        assert json.loads(only)["verdict"] == "rejected"
 
     @given(st.sampled_from(["quick", "accept"]), st.integers(0, 10_000), st.integers(0, WORLD - 1))
     @settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
