@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Any, Callable
 
-from ansible_collections.rackready.gpu.plugins.module_utils import cdi, container, holders, host, kernel_modules, nvidia_smi, packages, pci, units
+from ansible_collections.rackready.gpu.plugins.module_utils import apt_lists, cdi, container, holders, host, kernel_modules, nvidia_smi, packages, pci, units
 from ansible_collections.rackready.gpu.plugins.module_utils.bounded import Commands
 from ansible_collections.rackready.gpu.plugins.module_utils.reading import read_line, watched_files
 
@@ -75,5 +75,7 @@ def gather(
     facts["docker"] = container.facts(root, commands, engine_active, engine_flags)
     facts["disk"] = host.disk(root, facts["docker"]["root_dir"])
     facts["modules"] = module_query.facts()
+    if distribution["id"] == "ubuntu" and facts["kernel"]["secure_boot"] == "enabled":
+        facts["packages"]["signed_modules"] = apt_lists.signed_modules(root, uname.release, uname.machine)
     facts["nvidia_smi"] = smi.facts()
     return facts

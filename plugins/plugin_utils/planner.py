@@ -360,7 +360,7 @@ def _archive(context: Context, planned: Mapping[str, AreaPlan]) -> list[dict[str
         own = yum_sources.of_host(context.facts["files"], context.release_of_distribution, context.architecture) or []
         return [{"name": context.distribution, "url": source.urls[0], "type": "rpm", "streams": [], **common, "hint": hint} for source in own]
     hint = f"the archive has moved on from the running kernel {kernel} or a suite is missing in /etc/apt; install and boot the newest kernel first"
-    hint = hint if headers else "add the missing suite or component to /etc/apt"
+    hint = hint if headers else "run apt-get update on the host, add the missing suite or component to /etc/apt, and plan again"
     return [
         {
             "name": context.distribution,

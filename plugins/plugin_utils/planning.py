@@ -538,9 +538,10 @@ def units_state(context: Context, names: Sequence[str]) -> dict[str, str]:
 
 
 def unit_words(unit: Mapping[str, str]) -> str:
+    """A unit in words. A static one cannot be enabled, something else starts it: Ubuntu's nvidia-persistenced is started by a udev rule of its package."""
     if unit["load"] != "loaded":
         return str(unit["load"])
-    return f"{unit['enabled']}, {unit['active']}"
+    return f"{'enabled' if unit['enabled'] == 'static' else unit['enabled']}, {unit['active']}"
 
 
 def unit_actions(context: Context, names: Sequence[str], wanted: str = "enabled, active") -> list[str]:

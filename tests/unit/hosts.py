@@ -74,6 +74,15 @@ enabled=0
 """
 
 
+def signed_by_ubuntu(kernel: str, driver: str = DRIVER, user_space: str | None = None, open_: str = "-open") -> dict[str, Any]:
+    """``packages.signed_modules`` of the facts: modules of a driver for one kernel, and the packages of user space, which may be of another driver."""
+    branch = driver.partition(".")[0]
+    other = user_space or driver
+    names = [f"libnvidia-compute-{branch}-server", f"nvidia-compute-utils-{branch}-server", f"nvidia-headless-no-dkms-{branch}-server{open_}"]
+    packages = {name: {f"{other}-0ubuntu0.24.04.1": other} for name in [*names, f"nvidia-utils-{branch}-server"]}
+    return {"lists": 2, "packages": {f"linux-modules-nvidia-{branch}-server{open_}-{kernel}": {f"{kernel.rpartition('-')[0]}.88+1": driver}, **packages}}
+
+
 DISKS = ("/", "/boot", "/tmp", "/usr", "/var", "/var/cache/apt", "/var/cache/dnf", "/var/lib/containerd", "/var/lib/docker")
 
 
@@ -102,6 +111,8 @@ class Host:
     """Kernels that are installed beside the running one, release to whether their headers are."""
     command_line: str = "BOOT_IMAGE=/boot/vmlinuz root=/dev/nvme0n1p2 ro quiet"
     secure_boot: str = "disabled"
+    signed_modules: dict[str, Any] | None = None
+    """On Ubuntu with Secure Boot: what apt's lists have, as ``signed_by_ubuntu`` makes it; None: there are no lists."""
     selinux: str = "disabled"
     container_use_devices: bool | None = None
     cpus: int = 128
@@ -198,6 +209,7 @@ class Host:
                 "broken": self.broken,
                 "streams": dict(self.streams),
                 "excludes": list(self.excludes),
+                **({"signed_modules": self._signed_modules()} if identifier == "ubuntu" and self.secure_boot == "enabled" else {}),
             },
             "units": {unit: dict(zip(("load", "active", "enabled"), state, strict=True)) for unit, state in self._units().items()},
             "failed_units": sorted(self.failed_units),
@@ -214,6 +226,9 @@ class Host:
             },
             "stamp": copy.deepcopy(self.stamp),
         }
+
+    def _signed_modules(self) -> dict[str, Any]:
+        return copy.deepcopy(self.signed_modules) if self.signed_modules is not None else {"lists": 0, "packages": {}}
 
     @property
     def bus_ids(self) -> tuple[str, ...]:
@@ -570,6 +585,10 @@ class Tree:
             want = "hold" if package["held"] else "install"
             paragraphs.append(f"Package: {name}\nStatus: {want} ok installed\nArchitecture: amd64\nVersion: {package['version']}\nDescription: x\n Status: x\n")
         self.write("/var/lib/dpkg/status", "\n".join(paragraphs))
+        if self.host.signed_modules is not None:
+            for number in range(self.host.signed_modules["lists"]):
+                text = "".join(_listed(name, versions) for name, versions in self.host.signed_modules["packages"].items())
+                self.write(f"/var/lib/apt/lists/mirror_ubuntu_dists_noble-{number}_restricted_binary-amd64_Packages", text)
 
     def _nodes(self) -> None:
         for node in self._facts["device_nodes"]:
@@ -666,6 +685,16 @@ class Tree:
                 instances.append(f"|{gpu['index']:4d}  MIG {instance['profile']:16}  19     {instance['gi']:4d}        {place:>5}     |\n")
         self.commands["nvidia-smi -L"] = "".join(listing)
         self.commands["nvidia-smi mig -lgi"] = "".join(instances)
+
+
+def _listed(name: str, versions: dict[str, str]) -> str:
+    """Paragraphs of a Packages file."""
+    branch = name.removeprefix("linux-modules-nvidia-").partition("-")[0]
+    depends = "Depends: linux-image, nvidia-kernel-common-{branch}-server (<= {driver}-1), nvidia-kernel-common-{branch}-server (>= {driver})\n"
+    return "".join(
+        f"Package: {name}\nVersion: {version}\n{depends.format(branch=branch, driver=driver) if name.startswith('linux-') else ''}\n"
+        for version, driver in versions.items()
+    )
 
 
 def smi_query(smi: Facts) -> bytes:

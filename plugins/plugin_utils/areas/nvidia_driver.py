@@ -6,12 +6,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any
 
-from ansible_collections.rackready.gpu.plugins.plugin_utils import versionlock
+from ansible_collections.rackready.gpu.plugins.plugin_utils import signed_modules, versionlock
 from ansible_collections.rackready.gpu.plugins.plugin_utils.catalog_loader import Table
 from ansible_collections.rackready.gpu.plugins.plugin_utils.planning import (
     PIN_REMEDY,
@@ -62,22 +62,28 @@ def plan(context: Context) -> AreaPlan:
     if repository is None or locked is None or version is None:
         return AreaPlan(refusals=[_unlocked(context, cell, locked), *refusals], warnings=warnings)
     rule = VersionRule(exact=version)
-    driver = {name: rule.newest_package(locked["packages"].get(name, []), context.order) for name in context.driver_packages}
+    signed = signed_modules.choose(context, version)
+    driver: dict[str, str | None] = dict(signed.packages) or {
+        name: rule.newest_package(locked["packages"].get(name, []), context.order) for name in context.driver_packages
+    }
     for name in [name for name, found in driver.items() if found is None]:
         refusals.append(refusal(f"The lock has no {name} {version}", "the driver's packages would not match each other", PIN_REMEDY))
     build, build_files, build_questions, build_refusals = _build(context, cell)
-    refusals += build_refusals
+    refusals += [*build_refusals, *signed.refusals]
     if refusals:
         return AreaPlan(refusals=refusals, warnings=warnings)
 
     distribution = context.known_distribution
-    missing_headers = [] if context.facts["kernel"]["headers"] else [distribution["headers"].format(kernel=context.facts["kernel"]["release"])]
+    built = not signed.packages
+    missing_headers = [] if context.facts["kernel"]["headers"] or not built else [distribution["headers"].format(kernel=context.facts["kernel"]["release"])]
     modules, units = list(context.catalog.drivers["modules"]), list(context.catalog.drivers["units"])
     load = FileSpec(
         "/etc/modules-load.d/rackready-nvidia.conf", "# Managed by rackready (role nvidia_driver).\n" + "".join(f"{module}\n" for module in modules)
     )
-    pin = [_pin(cell["pin"], version)] if context.manager == "apt" else []
-    files = [*repository.files(locked["key"]), *build_files, *pin, NOUVEAU, load]
+    pin = [_pin(cell["pin"], version, built)] if context.manager == "apt" else []
+    # Of the driver's own repository a host with signed modules needs what its fabric takes.
+    from_repository = built or context.fabric_kind is not None
+    files = [*(repository.files(locked["key"]) if from_repository else []), *build_files, *pin, NOUVEAU, load]
     packages = {**build, **driver}
     ours = _driver_packages_there(context)
     hold = sorted({*driver, *ours})
@@ -89,7 +95,7 @@ def plan(context: Context) -> AreaPlan:
     # A blacklist holds at the next boot only if the initramfs has it; until the driver is loaded an earlier run may have stopped before that.
     rebuild = context.file_state(NOUVEAU) != "as planned" or nouveau or not module["loaded"]
     initramfs = list(distribution["initramfs_command"]) if rebuild else []
-    build_command = _build_command(context, driver)
+    build_command = _build_command(context, driver) if built else []
     stream_desired, stream_target, stream_actual, stream_actions = _stream(context)
     area = AreaPlan(
         desired={
@@ -111,7 +117,7 @@ def plan(context: Context) -> AreaPlan:
             **stream_target,
             "library": version,
             "files": file_target,
-            "headers": True,
+            "headers": built or bool(context.facts["kernel"]["headers"]),
             "modules": {name: _module_words(version, context.driver_flavour if name == "nvidia" else None) for name in modules},
             "nouveau": "not loaded",
             "units": dict.fromkeys(units, "enabled, active"),
@@ -127,37 +133,34 @@ def plan(context: Context) -> AreaPlan:
             "nouveau": "loaded" if nouveau else "not loaded",
             "units": units_state(context, units),
         },
-        reasons=[*_reasons(context, version), *_stream_reasons(context)],
-        warnings=warnings,
+        reasons=[*_reasons(context, version), *_stream_reasons(context), *signed.reasons],
+        warnings=[*warnings, *(_key_to_enrol(context) if built else []), *signed.warnings],
         packages=packages,
         files=files,
-        repositories=[repository.question({**_libraries(context, locked, rule), **driver}, _streams(context), locked), *build_questions],
+        repositories=[repository.question({**_libraries(context, locked, rule), **driver}, _streams(context), locked), *build_questions] if built else [],
         archive_packages=[*missing_headers, *context.to_be_there([context.lock_package])],
     )
+    if not built:  # from the distribution's archive, in exactly these versions
+        area.archive_packages += [f"{name} = {package}" for name, package in signed.packages.items() if context.installed(name) != package]
     area.actions = [
         *file_actions(context, files),
         *stream_actions,
         *(["unload nouveau"] if nouveau else []),
         *(["rebuild the initramfs"] if initramfs else []),
-        *(f"install {name}" for name in area.archive_packages),
+        *(f"install {name}" for name in [*missing_headers, *context.to_be_there([context.lock_package])]),
         *package_actions(context, packages, hold),
         *([f"build the kernel modules for {context.facts['kernel']['release']}"] if build_command else []),
         *([] if area.target["modules"] == _actual(area)["modules"] else [f"load {', '.join(modules)} {version} ({context.driver_flavour})"]),
         *unit_actions(context, units),
     ]
-    if context.facts["kernel"]["secure_boot"] == "enabled":
-        area.warnings.append("Secure Boot is on: the kernel loads the driver only after its signing key was enrolled at the console (mokutil).")
-        area.warnings += _signed(context)
-    elif context.facts["kernel"]["secure_boot"] == "unknown" and not module["loaded"]:
-        area.warnings.append(
-            "Whether Secure Boot is on cannot be read: if it is, the kernel loads the driver only after its signing key was enrolled at the console (mokutil)."
-        )
-    area.warnings += _next_kernel(context)
+    area.warnings += _next_kernel(context) if built else _next_signed_kernel(context, list(signed.packages)[-1])
     if module["loaded"]:
         _loaded_module(context, area, version)
-        area.refusals += _upgraded_under_module(context, version, ours)
+        area.refusals += _upgraded_under_module(context, list(driver), version, ours)
     # The refusal of another loaded driver says already to remove it; afterwards the rest shows.
-    area.refusals += _not_packaged(context) or ([] if area.reboot else _other_packages(context, version, ours) or _broken_library(context, area, version))
+    area.refusals += _not_packaged(context) or (
+        [] if area.reboot else _other_packages(context, list(driver), version, ours) or _broken_library(context, area, version, signed.libraries)
+    )
     area.refusals += _locked_libraries(context, version, [name for name in ours if name not in packages])
     return area
 
@@ -182,6 +185,16 @@ def _build_command(context: Context, driver: Mapping[str, str | None]) -> list[s
     return ["dkms", "autoinstall", "-k", str(context.facts["kernel"]["release"])]
 
 
+def _key_to_enrol(context: Context) -> list[str]:
+    """What Secure Boot asks for of modules that are built on the host."""
+    enrolled = "the kernel loads the driver only after its signing key was enrolled at the console (mokutil)."
+    if context.facts["kernel"]["secure_boot"] == "enabled":
+        return [f"Secure Boot is on: {enrolled}"]
+    if context.facts["kernel"]["secure_boot"] == "unknown" and not context.facts["modules"]["nvidia"]["loaded"]:
+        return [f"Whether Secure Boot is on cannot be read: if it is, {enrolled}"]
+    return []
+
+
 def _next_kernel(context: Context) -> list[str]:
     """The newest kernel is the one that boots next; without its headers nothing builds the modules for it."""
     kernel = context.facts["kernel"]
@@ -191,6 +204,19 @@ def _next_kernel(context: Context) -> list[str]:
     return [
         f"The kernel {newest} is installed beside the running {kernel['release']} and its headers are not: the driver will be missing after the next boot. "
         f"Install {context.known_distribution['headers'].format(kernel=newest)} before it."
+    ]
+
+
+def _next_signed_kernel(context: Context, modules: str) -> list[str]:
+    """The same where the modules are packages, each for one kernel."""
+    kernel = context.facts["kernel"]
+    newest = context.order.newest([kernel["release"], *kernel["others"]])
+    package = f"{modules[: -len(kernel['release'])]}{newest}"
+    if newest == kernel["release"] or context.installed(package) is not None:
+        return []
+    return [
+        f"The kernel {newest} is installed beside the running {kernel['release']} and {package} is not: the driver will be missing after the next boot. "
+        f"Run this again once {newest} runs."
     ]
 
 
@@ -257,13 +283,12 @@ def _driver_packages_there(context: Context) -> dict[str, str]:
     }
 
 
-def _other_packages(context: Context, version: str, there: Mapping[str, str]) -> list[str]:
+def _other_packages(context: Context, ours: Sequence[str], version: str, there: Mapping[str, str]) -> list[str]:
     """Packages that ours conflict with, or that would stay behind at another version: nothing is removed on the way, so the installation would stop.
 
     What has the version of the installed driver package moves together with it, as its packages name each other with their exact version.
     """
     flavours = context.driver_cell["flavours"] if context.driver_cell is not None else {}
-    ours = context.driver_packages
     base = context.installed(ours[0])
     others = (name for names in flavours.values() for name in in_branch(names, context.driver_branch))
     flavour = [name for name in others if name not in ours and context.installed(name) is not None]
@@ -301,12 +326,13 @@ def _move(context: Context, names: list[str], version: str) -> str:
     return f"{switch}{context.packaging.move} {context.packaging.revisions(names, version)}"
 
 
-def _broken_library(context: Context, area: AreaPlan, version: str) -> list[str]:
+def _broken_library(context: Context, area: AreaPlan, version: str, signed: Sequence[str]) -> list[str]:
     """All packages are as planned and yet the libraries that programs find are not: no installation would change that."""
     found = context.facts["library_version"]
     if area.target["packages"] != _actual(area)["packages"] or found == version:
         return []
-    libraries = " ".join(in_branch(context.driver_cell["libraries"], context.driver_branch)) if context.driver_cell is not None else ""
+    own = in_branch(context.driver_cell["libraries"], context.driver_branch) if context.driver_cell is not None else ()
+    libraries = " ".join(signed or own)
     state = f"the libraries that programs find are {found}" if found else "libcuda and libnvidia-ml are not found"
     return [
         refusal(
@@ -335,11 +361,11 @@ def _not_packaged(context: Context) -> list[str]:
     ]
 
 
-def _upgraded_under_module(context: Context, version: str, there: Mapping[str, str]) -> list[str]:
+def _upgraded_under_module(context: Context, ours: Sequence[str], version: str, there: Mapping[str, str]) -> list[str]:
     """Newer packages under the planned, loaded module: an upgrade went past our holds. That older ones stayed behind is what an installation mends."""
     module, library = context.facts["modules"]["nvidia"]["version"], context.facts["library_version"]
     names = [name for name, found in there.items() if found == library]
-    if module != version or library is None or context.driver_packages[0] not in names or at_least(version, library):
+    if module != version or library is None or ours[0] not in names or at_least(version, library):
         return []
     return [
         refusal(
@@ -367,13 +393,13 @@ def _loaded_words(context: Context, name: str) -> str:
     return _module_words(module["version"] or main["version"], module["flavour"] if name == "nvidia" else None)
 
 
-def _pin(pin: Table, version: str) -> FileSpec:
+def _pin(pin: Table, version: str, built: bool) -> FileSpec:
     """Everything built from the driver's sources stays at its version; above 1000 apt also goes back to it.
 
-    The first record that names a version counts, so what must never be taken comes first.
+    The first record that names a version counts, so what must never be taken comes first; modules that the distribution signed come from just there.
     """
     globs = " ".join(pin["globs"])
-    never = f"Package: {globs}\nPin: release {pin['never_from']}\nPin-Priority: -1\n\n" if "never_from" in pin else ""
+    never = f"Package: {globs}\nPin: release {pin['never_from']}\nPin-Priority: -1\n\n" if built and "never_from" in pin else ""
     return FileSpec(
         "/etc/apt/preferences.d/rackready-nvidia.pref",
         f"Explanation: managed by rackready (role nvidia_driver)\n{never}Package: {globs}\nPin: version {version}-*\nPin-Priority: 1001\n",
@@ -413,19 +439,6 @@ def _no_flavour(context: Context) -> str:
         "no driver can be planned",
         _instead(context, "use another distribution"),
     )
-
-
-def _signed(context: Context) -> list[str]:
-    """Modules that need no key of ours, where the distribution has them."""
-    signed = context.catalog.signed_modules(context.distribution, context.driver_branch)
-    if signed is None or context.driver_flavour not in signed:
-        return []
-    names = " ".join(name.replace("{branch}", context.driver_branch) for name in signed[context.driver_flavour])
-    kinds = ", ".join(signed["kernel_flavours"])
-    return [
-        f"{context.known_distribution['name']} has kernel modules of branch {context.driver_branch} that it has signed itself, which need no key "
-        f"({names}; kernel_flavour is {kinds}): rackready plans those of the driver's own repository, as the lock has no versions of these."
-    ]
 
 
 def _unlocked(context: Context, cell: Table, locked: Mapping[str, Any] | None) -> str:

@@ -15,7 +15,7 @@ from ansible_collections.rackready.gpu.plugins.module_utils.bounded import Child
 from ansible_collections.rackready.gpu.plugins.module_utils.units import UnitsError
 from jsonschema import Draft202012Validator
 
-from tests.unit.hosts import CONVERGED, DRIVER, FIXTURES, ROCKY, Answers, Facts, Host, facts_for
+from tests.unit.hosts import CONVERGED, DRIVER, FIXTURES, ROCKY, Answers, Facts, Host, facts_for, signed_by_ubuntu
 
 SCHEMA = json.loads((Path(__file__).parents[4] / "plugins/plugin_utils/schemas/facts.schema.json").read_text())
 VALIDATOR = Draft202012Validator(SCHEMA)
@@ -25,6 +25,8 @@ TRAINING = {"device": "/dev/nvidia0", "pid": 4711, "command": "python3 train.py"
 IN_CONTAINER = {"device": "/dev/nvidia1", "pid": 4712, "command": "python3 /w/train.py", "unit": None, "container": "abc123def456", "role": "workload"}
 SLICES = [{"profile": "1g.10gb", "gi": 7 + slot, "ci": 0, "placement_start": slot, "uuid": f"MIG-{slot}f"} for slot in range(7)]
 WITHOUT_CI = [{"profile": "3g.40gb", "gi": 1, "ci": None, "placement_start": 4, "uuid": None}]
+
+UBUNTU: dict[str, Any] = {"distribution": ("ubuntu", "24.04", "noble", "Ubuntu 24.04.3 LTS"), "kernel": "6.8.0-87-generic"}
 
 HOSTS: dict[str, dict[str, Any]] = {
     "bare": {},
@@ -37,7 +39,9 @@ HOSTS: dict[str, dict[str, Any]] = {
     "secure boot": {"secure_boot": "enabled", "headers": True},
     "no EFI": {"secure_boot": "unsupported"},
     "other kernels": {"other_kernels": {"6.12.41+deb13-amd64": True, "6.12.57+deb13-amd64": False}},
-    "ubuntu": {"distribution": ("ubuntu", "24.04", "noble", "Ubuntu 24.04.3 LTS")},
+    "ubuntu": UBUNTU,
+    "ubuntu with secure boot": {**UBUNTU, "secure_boot": "enabled", "signed_modules": signed_by_ubuntu("6.8.0-87-generic")},
+    "ubuntu without lists": {**UBUNTU, "secure_boot": "enabled"},
     "rocky": {**ROCKY, "selinux": "enforcing", "container_use_devices": False},
     "rocky converged": {**CONVERGED, **ROCKY, "docker": None, "daemon_json": None, "streams": {"nvidia-driver": "580-open"}},
     "rocky not held": {**CONVERGED, **ROCKY, "docker": None, "daemon_json": None, "held": False, "selinux": "permissive", "container_use_devices": True},

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.unit import plans
-from tests.unit.hosts import BUS_IDS, CONVERGED, facts_for
+from tests.unit.hosts import BUS_IDS, CONVERGED, facts_for, signed_by_ubuntu
 from tests.unit.plans import apply_plan, lock_for, plan_for
 
 NGC_25_08 = "nvcr.io/nvidia/pytorch:25.08-py3"
@@ -77,6 +77,7 @@ FABRIC = ("areas", "nvidia_fabric", "desired", "install")
 NO_FABRIC: Wanted = {("areas", "nvidia_fabric", "desired"): {"required": False}}
 OPEN: Wanted = {driver("flavour"): "open"}
 NO_NVSWITCH = "there is no NVSwitch on the PCI bus and no GPU of an NVLink 5 board"
+UBUNTU_KERNEL = "6.8.0-87-generic"
 EL_KERNEL = "5.14.0-570.12.1.el9_6.x86_64"
 SEVEN = [{"gpus": "all", "instances": {"1g.10gb": 7}}]
 
@@ -202,16 +203,24 @@ PLANS: dict[str, Case] = {
         host={"secure_boot": "enabled"},
         warned=("loads the driver only after its signing key was enrolled at the console",),
     ),
-    # The archive's signed modules are named; they are not what is planned, as no lock has their versions.
     "P23": Case(
         {"10de:2330": 8},
         "ubuntu-24.04",
         "longterm",
-        host={"secure_boot": "enabled"},
-        warned=(
-            "Ubuntu 24.04 LTS has kernel modules of branch 580 that it has signed itself, which need no key (nvidia-headless-no-dkms-580-server-open "
-            "linux-modules-nvidia-580-server-open-{kernel_flavour} nvidia-utils-580-server; kernel_flavour is generic, ",
-        ),
+        nvswitches=4,
+        host={"kernel": UBUNTU_KERNEL, "secure_boot": "enabled", "signed_modules": signed_by_ubuntu(UBUNTU_KERNEL)},
+        wanted={
+            **OPEN,
+            driver("install"): [
+                "nvidia-utils-580-server=580.178.04-0ubuntu0.24.04.1",
+                "nvidia-compute-utils-580-server=580.178.04-0ubuntu0.24.04.1",
+                "nvidia-headless-no-dkms-580-server-open=580.178.04-0ubuntu0.24.04.1",
+                f"linux-modules-nvidia-580-server-open-{UBUNTU_KERNEL}=6.8.0-87.88+1",
+            ],
+            FABRIC: ["nvidia-fabricmanager=580.178.04-1"],
+            ("areas", "nvidia_driver", "reasons", -1, "rule"): "Secure Boot is on and Ubuntu 24.04 LTS has signed the modules of 580.178.04 for the kernel "
+            f"{UBUNTU_KERNEL}: no key must be enrolled",
+        },
     ),
     "P28": Case(
         {"10de:2bb5": 4},

@@ -19,7 +19,7 @@ from ansible_collections.rackready.gpu.plugins.plugin_utils import plan_text
 from ansible_collections.rackready.gpu.plugins.plugin_utils.catalog_loader import load
 
 from tests.unit import golden, plans
-from tests.unit.hosts import CONVERGED, ROCKY, Facts, facts_for
+from tests.unit.hosts import CONVERGED, ROCKY, Facts, facts_for, signed_by_ubuntu
 from tests.unit.plans import Plan, accept, apply_plan, lock_for, plan_for
 
 DIRECTORY = Path(__file__).with_name("golden")
@@ -92,6 +92,9 @@ GOLDEN: dict[str, Golden] = {
     "debian-12-a100-bare": Golden({**A100, **DEBIAN_12}, expected("a100-sxm4-80gb"), "debian-12"),
     "debian-11-h100-refused": Golden(DEBIAN_11),
     "ubuntu-24.04-h100-bare": Golden(UBUNTU, locked_for="ubuntu-24.04"),
+    "ubuntu-24.04-h100-secure-boot": Golden(
+        {**UBUNTU, "secure_boot": "enabled", "signed_modules": signed_by_ubuntu(UBUNTU["kernel"])}, locked_for="ubuntu-24.04"
+    ),
     "ubuntu-24.04-b200-bare": Golden({**B200, **UBUNTU}, expected("b200-sxm-180gb"), "ubuntu-24.04"),
     "rhel-9-h100-bare": Golden(RHEL, locked_for="rhel-9"),
     "rocky-9-a100-other-stream": Golden({**A100, **ROCKY, "streams": {"nvidia-driver": "595-open"}}, expected("a100-sxm4-80gb"), "rocky-9"),
