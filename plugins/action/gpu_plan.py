@@ -12,6 +12,7 @@ from typing import Any
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible_collections.rackready.gpu.plugins.plugin_utils import catalog_loader, host_plan, plan_text, record_masking
+from ansible_collections.rackready.gpu.plugins.plugin_utils.variable_files import inventory_options
 from yaml import YAMLError
 
 # Ansible imports this module before it forks a process for each host: read here, the catalog is read once a run and not once a host.
@@ -30,7 +31,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         result: dict[str, Any] = super().run(tmp, task_vars)
         task_vars = task_vars or {}
         _validation, arguments = self.validate_argument_spec(
-            argument_spec={"refuse": {"type": "bool", "default": True}, "require_converged": {"type": "bool", "default": False}}
+            argument_spec={"refuse": {"type": "bool", "default": True}}
         )
         host = str(task_vars["inventory_hostname"])
         try:
@@ -41,14 +42,12 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         plan = host_plan.plan(facts, task_vars, self._templar.template, self._task, catalog)
         result["ansible_facts"] = {"gpu_plan": plan}
         result["text"] = plan_text.lines(plan, facts, catalog)
+        result["difference"] = plan_text.difference(plan, inventory_options(map(str, task_vars.get("ansible_inventory_sources") or ())))
         result["diff"] = plan_text.diff(plan)
         result["changed"] = bool(self._task.check_mode and not plan["converged"] and not plan["refusals"])
         if plan["refusals"] and arguments["refuse"]:
             result.update(failed=True, changed=False, msg="\n".join(f"{host}: {sentence}" for sentence in plan["refusals"]))
-        elif arguments["require_converged"] and not plan["converged"]:
-            result.update(failed=True, changed=False, msg=plan_text.not_converged(plan))
-        if result.get("failed"):
             # Ansible prints whatever a failed task returns, and nobody applies this plan any more: secrets stay out, and text and diff say nothing new.
-            del result["text"], result["diff"]
+            del result["text"], result["difference"], result["diff"]
             result["ansible_facts"] = record_masking.to_plain(result["ansible_facts"])
         return result

@@ -37,7 +37,6 @@ notes:
 
 import atexit
 import os
-import shlex
 import signal
 import sys
 import uuid
@@ -70,7 +69,7 @@ from ansible_collections.rackready.gpu.plugins.plugin_utils.record_files import 
     records_directory,
     write_record,
 )
-from ansible_collections.rackready.gpu.plugins.plugin_utils.variable_files import unreadable
+from ansible_collections.rackready.gpu.plugins.plugin_utils.variable_files import inventory_options, unreadable
 
 REASON_WIDTH = 100
 COLLECTION_ROOT = Path(__file__).resolve().parents[2]
@@ -78,10 +77,9 @@ COLLECTION_ROOT = Path(__file__).resolve().parents[2]
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-def inventory_options() -> str:
+def inventory_of_run() -> str:
     """The inventories of this run as options, each followed by a space."""
-    sources = [os.path.relpath(source) if os.path.exists(source) else source for source in context.CLIARGS.get("inventory") or ()]  # noqa: PTH110
-    return "".join(f"-i {shlex.quote(source)} " for source in sources)
+    return inventory_options(str(source) for source in context.CLIARGS.get("inventory") or ())
 
 
 def collection_version(root: Path) -> str:
@@ -210,7 +208,7 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]  # ansible-core has no
         log = self._logs.get(host)
         if log is None:
             now = datetime.now(UTC)
-            log = self._logs[host] = HostLog(host, self._playbook_name, now, now, inventory_options())
+            log = self._logs[host] = HostLog(host, self._playbook_name, now, now, inventory_of_run())
         log.playbook = self._playbook_name
         return log
 
@@ -368,7 +366,7 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]  # ansible-core has no
             try:
                 variables["hostvars"].raw_get(name)
             except AnsibleError as error:
-                sentence = unreadable(error, inventory_options())
+                sentence = unreadable(error, inventory_of_run())
                 hosts.setdefault(sentence, []).append(name)
                 if ours:
                     log = self._log(name)

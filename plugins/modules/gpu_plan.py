@@ -32,13 +32,11 @@ attributes:
     support: full
 options:
   refuse:
-    description: Whether refusals fail the task.
+    description:
+      - Whether refusals fail the task. Ansible prints all that a failed task returns, so the playbooks leave that to a task of their own, which prints
+        RV(difference).
     type: bool
     default: true
-  require_converged:
-    description: Whether the task fails when the host is not as planned (its smoke test aside). For the end of a run.
-    type: bool
-    default: false
 notes:
   - The variables of the collection are set in the inventory. All are optional. Names that begin like them and are not among
     them are refused.
@@ -113,8 +111,14 @@ text:
   returned: success
   type: list
   elements: str
+difference:
+  description: >-
+    Why the host is not as planned (its smoke test aside): the refusals, else one sentence that names every area that differs and what differs there first.
+    Empty where the host is as planned.
+  returned: success
+  type: str
 msg:
-  description: The refusals, one sentence a line; with O(require_converged=true) what is not as planned.
+  description: The refusals, one sentence a line.
   returned: failure
   type: str
 """

@@ -174,8 +174,13 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def not_converged(plan: Plan) -> str:
-    """One sentence for a host that should be as planned and is not: which areas, and what differs in them."""
+def difference(plan: Plan, inventory: str = "") -> str:
+    """Why a host that should be as planned is not: its refusals, else one sentence with every area and what differs there first. Empty where it is.
+
+    ``inventory`` is the run's own options, each followed by a space, so that the command can be pasted.
+    """
+    if plan["refusals"]:
+        return f"{plan['host']}: {' '.join(plan['refusals'])}"
     found = []
     for name, area in plan["areas"].items():
         if area["converged"] or name == "smoke_test":
@@ -184,8 +189,13 @@ def not_converged(plan: Plan) -> str:
             f"{path.strip() or name} {'differs' if path.startswith(_NOT_SHOWN) else f'is {_value(is_now)} instead of {_value(will_be)}'}"
             for path, is_now, will_be in _differences(area["actual"], area["target"])
         ]
-        found.append(f"{name} ({'; '.join(differences[:3]) or 'not planned'}{f' and {len(differences) - 3} more' if len(differences) > 3 else ''})")
-    return f"{plan['host']}: the host is not as planned in {', '.join(found)}: run site.yml; if that has just run, its tasks above show the cause."
+        found.append(f"{name} ({differences[0] if differences else 'not planned'}{f' and {len(differences) - 1} more' if len(differences) > 1 else ''})")
+    if not found:
+        return ""
+    return (
+        f"{plan['host']}: the host differs from its plan in {_count(len(found), 'area')}, {', '.join(found)}: run ansible-playbook {inventory}site.yml "
+        f"-l {plan['host']}; if that has just run, its tasks above show the cause."
+    )
 
 
 def diff(plan: Plan) -> dict[str, str]:

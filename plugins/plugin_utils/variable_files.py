@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from collections.abc import Iterable, Iterator
@@ -22,6 +23,12 @@ _KINDS = {"str": "text", "int": "number", "float": "number", "bool": "truth valu
 def lock_remedy(path: str, pin: str) -> str:
     """What to do about a lock file that cannot be used. Ansible reads it for pin.yml too, so one that is no YAML has to go first."""
     return f"take it back from version control, or remove it and write it again (rm {shlex.quote(path)} && {pin})"
+
+
+def inventory_options(sources: Iterable[str]) -> str:
+    """The inventories of a run as options of a command, as short as a person would type them, each followed by a space."""
+    named = [os.path.relpath(source) if _directory(source) is not None else source for source in sources]
+    return "".join(f"-i {shlex.quote(name)} " for name in named)
 
 
 def unreadable(error: BaseException, inventory: str = "") -> str:

@@ -9,10 +9,12 @@ import shutil
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.unit.plugins.callback.conftest import ROOT, Project, project  # noqa: F401  # the fixture
 
 STAMP = {"verdict": "simulated", "time": "2026-12-01T10:00:00Z"}
+DIFFERS = "gpu-01: the host differs from its plan in 2 areas, docker (engine is absent instead of 29), mig (not planned): run site.yml."
 PROVED = {"msg": "tested", "verdict": "simulated", "checks": [], "changed": True}
 
 
@@ -23,7 +25,7 @@ def host(converged: bool = True, stamp_holds: bool = True) -> dict[str, Any]:
     return {
         "stand_in": {
             "gpu_host_facts": [{"ansible_facts": {"gpu_host": facts}}],
-            "gpu_plan": [{"ansible_facts": {"gpu_plan": plan}, "text": ["to do"]}],
+            "gpu_plan": [{"ansible_facts": {"gpu_plan": plan}, "text": ["to do"], "difference": "" if converged else DIFFERS}],
             "gpu_smoke_test": [PROVED],
         }
     }
@@ -70,6 +72,34 @@ def test_verify_on_its_own_tests_also_a_host_whose_stamp_holds(site: Project) ->
     ran = site.run(playbook="playbooks/verify.yml")
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert site.latest("gpu-01")["verdict"] == "simulated"
+
+
+def test_verify_on_a_host_that_differs_says_one_sentence_and_does_not_print_the_plan(site: Project) -> None:
+    site.inventory({"gpu-01": host(converged=False)})
+    ran = site.run(playbook="playbooks/verify.yml")
+    assert ran.returncode == 2
+    said = ran.stdout[ran.stdout.index("FAILED!") :]
+    assert DIFFERS in said
+    assert "smoke_test" not in said
+    record = site.latest("gpu-01")
+    assert (record["outcome"], record["plan"]["converged"], record["verdict"]) == ("failed", False, None)
+    assert record["reason"] == f"Stop where the host differs from its plan: {DIFFERS}"
+
+
+def plan_tasks(value: Any) -> list[dict[str, Any]]:
+    """The tasks of a playbook or task file that make a plan."""
+    if isinstance(value, list):
+        return [task for entry in value for task in plan_tasks(entry)]
+    if not isinstance(value, dict):
+        return []
+    mine = [value] if "rackready.gpu.gpu_plan" in value else []
+    return mine + plan_tasks([entry for entry in value.values() if isinstance(entry, list)])
+
+
+def test_no_playbook_fails_in_the_task_that_plans_which_would_print_the_plan() -> None:
+    found = [task for path in sorted((ROOT / "playbooks").rglob("*.yml")) for task in plan_tasks(yaml.safe_load(path.read_text(encoding="utf-8")))]
+    assert len(found) == 5
+    assert [task for task in found if task["rackready.gpu.gpu_plan"] != {"refuse": False}] == []
 
 
 def test_a_forced_test_runs_in_site_too(site: Project) -> None:

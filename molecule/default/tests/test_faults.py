@@ -147,7 +147,7 @@ def test_an_older_fabric_manager_is_named_by_verify_and_mended_by_site(host: Hos
 def test_a_stale_cdi_specification_is_named_by_what_it_has_of_the_past(host: Host, broken: Break, how: str, words: str) -> None:
     before = stamp(host)
     broken(f"cdi-stale:{how}")
-    failed(play(VERIFY), "failed", "the host is not as planned in nvidia_container_toolkit", words)
+    failed(play(VERIFY), "failed", "the host differs from its plan in 1 area, nvidia_container_toolkit", words)
     assert stamp(host) == before
 
 

@@ -163,14 +163,15 @@ def test_refusals_fail_with_their_host_and_the_plan(fleet: Run) -> None:
 
 
 def test_a_failed_plan_which_ansible_prints_holds_no_secret(tmp_path: Path) -> None:
-    facts = facts_for()
-    hosts = {"h100-01": {"facts_file": facts_file(tmp_path, "bare", facts)}}
+    hosts = {"h100-01": {"facts_file": facts_file(tmp_path, "bare", facts_for())}}
     secret = {"docker_daemon_options": {"log-opts": {"splunk-token": "s3cr3t"}}, "smoke_test_env": {"HF_TOKEN": "s3cr3t"}}
     variables = {**LOCAL, "rackready_lock": plans.lock(), **secret}
-    wanted = run(tmp_path, {"vars": variables, "hosts": hosts}, playbook(tmp_path, require_converged=False)).results["h100-01"]["planned"]
+    wanted = run(tmp_path, {"vars": variables, "hosts": hosts}, playbook(tmp_path, refuse=True)).results["h100-01"]["planned"]
     assert "s3cr3t" in wanted["ansible_facts"]["gpu_plan"]["areas"]["docker"]["desired"]["daemon_json_text"]
-    done = run(tmp_path, {"vars": variables, "hosts": hosts}, playbook(tmp_path, require_converged=True))
+    hosts["h100-01"]["facts_file"] = facts_file(tmp_path, "broken", facts_for(broken=True))
+    done = run(tmp_path, {"vars": variables, "hosts": hosts}, playbook(tmp_path, refuse=True))
     assert done.results["h100-01"]["planned"]["failed"]
+    assert "areas" in done.output
     assert "s3cr3t" not in json.dumps(done.results) + done.output
 
 
@@ -186,16 +187,17 @@ def test_check_mode_counts_what_is_not_as_planned_as_changed(tmp_path: Path) -> 
     assert "+nvidia_driver packages nvidia-driver-cuda: 580.178.04-1" in done.output
 
 
-def test_the_end_of_a_run_can_demand_a_host_as_planned(tmp_path: Path) -> None:
+def test_what_differs_is_one_sentence_that_names_the_command(tmp_path: Path) -> None:
     bare = facts_for()
     there = apply_plan(bare, plan_for(bare))
     broken = apply_plan(bare, plan_for(bare))
     broken["units"]["docker.service"]["active"] = "failed"
     hosts = {"h100-01": {"facts_file": facts_file(tmp_path, "there", there)}, "h100-02": {"facts_file": facts_file(tmp_path, "broken", broken)}}
-    done = run(tmp_path, {"vars": {**LOCAL, "rackready_lock": plans.lock()}, "hosts": hosts}, playbook(tmp_path, require_converged=True))
-    assert done.results["h100-01"]["planned"]["failed"] is False
-    assert (
-        "the host is not as planned in docker (units docker.service is enabled, failed instead of enabled, active)" in done.results["h100-02"]["planned"]["msg"]
+    done = run(tmp_path, {"vars": {**LOCAL, "rackready_lock": plans.lock()}, "hosts": hosts}, playbook(tmp_path))
+    assert done.results["h100-01"]["planned"]["difference"] == ""
+    assert done.results["h100-02"]["planned"]["difference"] == (
+        "h100-02: the host differs from its plan in 1 area, docker (units docker.service is enabled, failed instead of enabled, active): "
+        "run ansible-playbook -i inventory site.yml -l h100-02; if that has just run, its tasks above show the cause."
     )
 
 

@@ -95,15 +95,37 @@ def test_the_diff_shows_only_what_differs() -> None:
 def test_a_host_that_is_not_as_planned_at_the_end_says_where() -> None:
     facts = apply_plan(BARE, plan_for(BARE))
     facts["units"]["nvidia-persistenced.service"]["active"] = "failed"
-    sentence = plan_text.not_converged(plan_for(facts))
+    sentence = plan_text.difference(plan_for(facts), "-i inventory/site ")
     assert sentence == (
-        "h100-01: the host is not as planned in nvidia_driver (units nvidia-persistenced.service is enabled, failed instead of enabled, active): "
-        "run site.yml; if that has just run, its tasks above show the cause."
+        "h100-01: the host differs from its plan in 1 area, nvidia_driver (units nvidia-persistenced.service is enabled, failed instead of enabled, active): "
+        "run ansible-playbook -i inventory/site site.yml -l h100-01; if that has just run, its tasks above show the cause."
     )
+
+
+def test_every_area_that_differs_is_named_with_what_differs_there_first() -> None:
+    facts = apply_plan(BARE, plan_for(BARE))
+    assert plan_text.difference(plan_for(facts)) == ""
+    facts["units"]["nvidia-fabricmanager.service"]["active"] = "failed"
+    facts["docker"]["images"] = {}
+    for spec in facts["cdi"]["specs"]:
+        spec.update(devices=[], problems=["old"])
+    plan = plan_for(facts)
+    sentence = plan_text.difference(plan)
+    named = [name for name, area in plan["areas"].items() if not area["converged"] and name != "smoke_test"]
+    assert named == ["nvidia_fabric", "nvidia_container_toolkit", "pytorch_image"]
+    assert sentence.startswith("h100-01: the host differs from its plan in 3 areas, nvidia_fabric (units nvidia-fabricmanager.service is enabled, failed")
+    assert all(f"{name} (" in sentence for name in named)
+    assert "and 1 more), pytorch_image (image is absent instead of sha256:" in sentence
+    assert "\n" not in sentence
+
+
+def test_a_refusal_comes_before_what_differs() -> None:
+    plan = plan_for(facts_for(gpus=7))
+    assert plan_text.difference(plan) == f"h100-01: {' '.join(plan['refusals'])}"
 
 
 def test_what_sites_put_secrets_into_is_not_repeated_in_a_sentence_that_is_recorded() -> None:
     facts = apply_plan(BARE, plan_for(BARE))
     for options in ({"log-opts": {"splunk-token": "hunter2"}}, {"log-opts": "hunter2"}):
-        sentence = plan_text.not_converged(plan_for(facts, docker_daemon_options=options))
-        assert "not as planned in docker (daemon_json log-opts differs): run site.yml" in sentence
+        sentence = plan_text.difference(plan_for(facts, docker_daemon_options=options))
+        assert "in 1 area, docker (daemon_json log-opts differs): run ansible-playbook site.yml -l h100-01;" in sentence
