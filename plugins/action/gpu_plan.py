@@ -11,7 +11,7 @@ from typing import Any
 
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
-from ansible_collections.rackready.gpu.plugins.plugin_utils import catalog_loader, host_plan, plan_text, record_masking
+from ansible_collections.rackready.gpu.plugins.plugin_utils import catalog_loader, host_plan, plan_text, record_files, record_masking
 from ansible_collections.rackready.gpu.plugins.plugin_utils.variable_files import inventory_options
 from yaml import YAMLError
 
@@ -40,6 +40,11 @@ class ActionModule(ActionBase):  # type: ignore[misc]
             raise AnsibleActionFail(f"{host}: {error}") from error
         catalog = catalog_loader.load()
         plan = host_plan.plan(facts, task_vars, self._templar.template, self._task, catalog)
+        # Other refusals are reason enough to change nothing, and one of them may be that this variable cannot be used.
+        if not plan["refusals"]:
+            configured = self._templar.template(task_vars.get("rackready_records_dir"))
+            unrecorded = record_files.refusal(host, None if configured is None else str(configured), record_files.RUN)
+            plan.update(refusals=[unrecorded] if unrecorded else [], converged=plan["converged"] and not unrecorded)
         result["ansible_facts"] = {"gpu_plan": plan}
         result["text"] = plan_text.lines(plan, facts, catalog)
         result["difference"] = plan_text.difference(plan, inventory_options(map(str, task_vars.get("ansible_inventory_sources") or ())))

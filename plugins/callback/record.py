@@ -26,8 +26,11 @@ description:
     Their shape is C(plugins/plugin_utils/schemas/record.schema.json).
   - The records directory is the host's variable C(rackready_records_dir), else C(records). A relative one lies in the project, which is the nearest
     directory above the playbook that holds a C(galaxy.yml); the current directory when there is none or when the playbook is of an installed collection.
-  - A records directory inside an inventory directory is refused, since Ansible would read the records as inventory. Where a record cannot be
-    written, a warning says so at the start and names the hosts at the end; the run and its exit status stay as they are.
+  - A records directory inside an inventory directory is refused, since Ansible would read the records as inventory. While this callback is enabled,
+    M(rackready.gpu.gpu_plan) refuses a host whose record it cannot write a trial of, before anything is changed there. What is seen only at the end (a disk
+    that filled up meanwhile) is a warning that names the hosts, and the run ends with status 2, or 4 where a host was unreachable, however the hosts ended;
+    other callbacks behind this one are then not told that the run has ended.
+  - A run of a playbook of this collection in which C(--tags), C(--skip-tags) or C(--start-at-task) left no task to run says so and ends with status 2.
   - Results hidden by C(no_log) stay hidden. Masked are the user part of URLs, what follows names that end in password, secret, token or key, all values
     of C(smoke_test_env), all texts in Docker's C(daemon.json), and C(Environment=) of systemd drop-ins. Names stay.
   - The files are readable by their owner alone (mode 0600).
@@ -37,6 +40,7 @@ notes:
 
 import atexit
 import os
+import shlex
 import signal
 import sys
 import uuid
@@ -63,6 +67,7 @@ from ansible_collections.rackready.gpu.plugins.plugin_utils.record import (
     needs_result,
 )
 from ansible_collections.rackready.gpu.plugins.plugin_utils.record_files import (
+    RUN,
     playbook_name,
     problem_with,
     project_directory,
@@ -72,6 +77,8 @@ from ansible_collections.rackready.gpu.plugins.plugin_utils.record_files import 
 from ansible_collections.rackready.gpu.plugins.plugin_utils.variable_files import inventory_options, unreadable
 
 REASON_WIDTH = 100
+# Ansible's exit statuses.
+FAILED, UNREACHABLE = 2, 4
 COLLECTION_ROOT = Path(__file__).resolve().parents[2]
 # Ctrl-C, a scheduler's or init's stop, a lost terminal.
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -80,6 +87,15 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 def inventory_of_run() -> str:
     """The inventories of this run as options, each followed by a space."""
     return inventory_options(str(source) for source in context.CLIARGS.get("inventory") or ())
+
+
+def selection() -> str:
+    """The options of this run that choose among the tasks, as they were typed; empty where all are to run."""
+    given = context.CLIARGS
+    options = [("--tags", [tag for tag in given.get("tags") or () if tag != "all"]), ("--skip-tags", given.get("skip_tags") or ())]
+    words = [f"{option} {shlex.quote(','.join(tags))}" for option, tags in options if tags]
+    start = given.get("start_at_task")
+    return " ".join([*words, *([f"--start-at-task {shlex.quote(start)}"] if start else [])])
 
 
 def collection_version(root: Path) -> str:
@@ -151,6 +167,8 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]  # ansible-core has no
         # Hosts with events that no record on disk tells of.
         self._pending: set[str] = set()
         self._previous: dict[int, Any] = {}
+        # Whether there was a play of ours in a run that asks for some of the tasks only.
+        self._selected_of_ours = False
 
     # --- Ansible's events ---
 
@@ -159,6 +177,8 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]  # ansible-core has no
         path = Path(name) if name else None
         self._project = project_directory(path, self._current)
         self._playbook_name = playbook_name(path, self._project)
+        RUN.project = self._project
+        RUN.inventories = tuple(Path(str(source)) for source in context.CLIARGS.get("inventory") or ())
         if self._run is not None:
             return
         started = datetime.now(UTC)
@@ -172,6 +192,10 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]  # ansible-core has no
         self._play_number += 1
         self._stop = None
         self._ended = False
+        # Asked of few runs, as the play's tasks are looked through.
+        if selection() and not self._selected_of_ours:
+            named = list(named_in(play))
+            self._selected_of_ours = from_collection(play) or any(action == PIN or is_ours(action, role) for action, role in named)
 
     def v2_runner_on_start(self, host: Any, task: Any) -> None:
         name = host.get_name()
@@ -201,6 +225,15 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]  # ansible-core has no
             self._display.warning(warning)
         if lines:
             self._display.display("\n" + "\n".join(lines))
+        silent = self._selected_of_ours and not self._logs
+        if silent:
+            self._display.error(
+                f"Nothing ran, as no task fits {selection()}. The playbooks have no tags, and each of their tasks rests on those before it: run the whole "
+                "playbook, which leaves alone what already holds, and choose hosts with -l."
+            )
+        if warnings or silent:
+            # Ansible asks no callback how a run has ended, and an exception would only be a warning.
+            raise SystemExit(UNREACHABLE if stats.dark else FAILED)
 
     # --- Collecting ---
 
@@ -244,7 +277,7 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]  # ansible-core has no
         directory = records_directory(str(configured) if configured else None, self._project)
         self._directories[name] = directory
         if directory not in self._problems:
-            problem = problem_with(directory, (Path(str(source)) for source in context.CLIARGS.get("inventory") or ()))
+            problem = problem_with(directory, RUN.inventories)
             self._problems[directory] = problem
             if problem:
                 self._display.warning(

@@ -5,16 +5,33 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import json
 import os
+import pwd
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 LATEST = "latest.json"
 PRIVATE = 0o600
+# Characters that are written to see whether a record and its copy can be; those of an eight-GPU host have fewer.
+TRIAL_LENGTH = 1 << 19
+
+
+@dataclass
+class Destination:
+    """Where the records of a run go; without a project nobody writes any."""
+
+    project: Path | None = None
+    inventories: tuple[Path, ...] = ()
+
+
+# Of the run in this process. The callback that writes the records fills it in when a playbook begins; Ansible forks its workers later, so actions see it.
+RUN = Destination()
 
 
 def project_directory(playbook: Path | None, current: Path) -> Path:
@@ -44,19 +61,72 @@ def records_directory(configured: str | None, project: Path) -> Path:
     return project / Path(configured).expanduser() if configured else project / "records"
 
 
-def problem_with(directory: Path, inventories: Iterable[Path]) -> str | None:
-    """Why no record can be written to this directory, before the run has taken its time; None when nothing speaks against it."""
+def _in_inventory(directory: Path, inventories: Iterable[Path]) -> str | None:
+    """Ansible reads every file of an inventory directory as inventory."""
     resolved = directory.resolve()
     for inventory in inventories:
-        # Ansible reads every file of an inventory directory as inventory.
         if _is_directory(inventory) and (resolved == inventory.resolve() or inventory.resolve() in resolved.parents):
             return f"it lies inside the inventory {inventory}"
+    return None
+
+
+def problem_with(directory: Path, inventories: Iterable[Path]) -> str | None:
+    """Why no record can be written to this directory, before the run has taken its time; None when nothing speaks against it."""
+    inside = _in_inventory(directory, inventories)
+    if inside is not None:
+        return inside
+    resolved = directory.resolve()
     existing = next(folder for folder in (resolved, *resolved.parents) if folder.exists())
     if not existing.is_dir():
         return f"{existing} is not a directory"
     if not os.access(existing, os.W_OK | os.X_OK):
         return f"{existing} is not writable"
     return None
+
+
+def refusal(host: str, configured: str | None, destination: Destination) -> str | None:
+    """Why nothing may be changed on a host: what is done there could not be recorded. None where a record can be written, which is tried, or nobody writes any.
+
+    ``configured`` is the host's rackready_records_dir. Permissions and free space that are only asked for are wrong for root, quotas and network file systems.
+    """
+    if destination.project is None:
+        return None
+    directory = records_directory(configured, destination.project)
+    why, remedy = _in_inventory(directory, destination.inventories), ""
+    if why is None:
+        try:
+            _try_to_write(directory / folder_of(host))
+            return None
+        except OSError as error:
+            why, remedy = f"{error.filename or directory}: {error.strerror or error}", _remedies(directory).get(error.errno or 0, "")
+    return (
+        f"No record can be written to {directory} on the controller by the user {_user()} ({why}), so nobody could tell afterwards what was done: "
+        f"{remedy}set rackready_records_dir to a directory that can be written, then run again."
+    )
+
+
+def _remedies(directory: Path) -> dict[int, str]:
+    """By error number: what to do, before the remedy that always helps."""
+    owner, room = f"give it to that user (chown -R {_user()} {directory}), or ", f"make room there (df -h {directory}), or "
+    return {errno.EACCES: owner, errno.EPERM: owner, errno.ENOSPC: room, errno.EDQUOT: room, errno.EROFS: "mount its file system writable, or "}
+
+
+def _user() -> str:
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return str(os.geteuid())
+
+
+def _try_to_write(folder: Path) -> None:
+    """Raises OSError where a record could not be written now."""
+    folder.mkdir(parents=True, exist_ok=True)
+    trial = folder / f".trial-{os.getpid()}.tmp"
+    try:
+        _write_private(trial, " " * TRIAL_LENGTH)
+    finally:
+        with suppress(OSError):
+            trial.unlink()
 
 
 def _is_directory(path: Path) -> bool:

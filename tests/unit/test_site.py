@@ -86,6 +86,21 @@ def test_verify_on_a_host_that_differs_says_one_sentence_and_does_not_print_the_
     assert record["reason"] == f"Stop where the host differs from its plan: {DIFFERS}"
 
 
+@pytest.mark.parametrize(
+    ("playbook", "task", "words"),
+    [
+        ("site.yml", "Apply the plan", "gpu-01: this run has made no plan, as it began at a later task (--start-at-task), and each task rests on those before it"),
+        ("playbooks/plan.yml", "Show the plan", "gpu-01: this run has made no plan, as it began at a later task (--start-at-task): run the whole playbook"),
+        ("site.yml", "Install Docker", "Nothing ran, as no task fits --start-at-task 'Install Docker'."),
+    ],
+)
+def test_a_run_that_begins_later_says_what_it_lacks_and_fails(site: Project, playbook: str, task: str, words: str) -> None:
+    site.inventory({"gpu-01": host(converged=False)})
+    ran = site.run("--start-at-task", task, playbook=playbook)
+    assert ran.returncode == 2
+    assert words in " ".join((ran.stdout + ran.stderr).split())
+
+
 def plan_tasks(value: Any) -> list[dict[str, Any]]:
     """The tasks of a playbook or task file that make a plan."""
     if isinstance(value, list):

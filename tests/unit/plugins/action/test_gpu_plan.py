@@ -201,6 +201,29 @@ def test_what_differs_is_one_sentence_that_names_the_command(tmp_path: Path) -> 
     )
 
 
+@pytest.mark.parametrize("check", [(), ("--check",)], ids=["run", "check"])
+def test_a_host_whose_record_cannot_be_written_is_refused_before_anything_changes(tmp_path: Path, check: tuple[str, ...]) -> None:
+    bare, way = facts_for(), tmp_path / "in-the-way"
+    way.touch()
+    hosts = {
+        "h100-01": {"facts_file": facts_file(tmp_path, "bare", bare), "rackready_records_dir": "{{ playbook_dir }}/in-the-way"},
+        "h100-02": {"facts_file": facts_file(tmp_path, "done", apply_plan(bare, plan_for(bare))), "rackready_records_dir": str(way)},
+        "h100-03": {"facts_file": facts_file(tmp_path, "bare", bare), "rackready_records_dir": str(tmp_path / "records")},
+    }
+    inventory = {"vars": {**LOCAL, "rackready_lock": plans.lock()}, "hosts": hosts}
+    done = run(tmp_path, inventory, playbook(tmp_path), *check, ANSIBLE_CALLBACKS_ENABLED="rackready.gpu.record")
+    for name in ("h100-01", "h100-02"):
+        [sentence] = refusals_of(done, name)
+        assert sentence.startswith(f"No record can be written to {way} on the controller by the user ")
+        assert done.results[name]["planned"]["msg"] == f"{name}: {sentence}"
+        assert done.results[name]["planned"]["ansible_facts"]["gpu_plan"]["converged"] is False
+    assert done.results["h100-03"]["fact"]["refusals"] == []
+    assert (tmp_path / "records/h100-03/latest.json").is_file()
+    assert done.returncode == 2
+    # Where nobody writes records, none is missed.
+    assert run(tmp_path, inventory, playbook(tmp_path), *check).results["h100-01"]["fact"]["refusals"] == []
+
+
 RELEASE = "2026.11-longterm"
 OTHER = "2026.11-other"  # no release of the catalog: what is told is the contradiction, not the name
 A100 = {"count": 8, "model": "a100-sxm4-80gb"}

@@ -372,6 +372,52 @@ def test_unwritable_directory_is_said_and_changes_nothing_else(project: Project)
     assert project.records.read_text(encoding="utf-8") == "a file is in the way"
 
 
+@pytest.mark.parametrize(("hosts", "status"), [(("h100-01",), 2), (("h100-01", "h100-02"), 4)], ids=["all well", "one unreachable"])
+def test_a_record_that_cannot_be_written_at_the_end_makes_the_run_a_failed_one(project: Project, hosts: tuple[str, ...], status: int) -> None:
+    # In the middle of the run, as a disk that fills up: at the start there was nothing to object.
+    project.role("docker", "- {name: Be in the way, ansible.builtin.copy: {content: '', dest: '{{ playbook_dir }}/records', mode: '0644'}}\n")
+    gone = {"h100-02": {"ansible_connection": "ssh", "ansible_host": "127.0.0.1", "ansible_port": 9, "ansible_ssh_timeout": 2}}
+    project.inventory({name: {**good_host(), **gone.get(name, {})} for name in hosts})
+    project.playbook(JOURNEY.replace("tasks:\n", "tasks:\n    - {name: Knock, ansible.builtin.command: {cmd: 'true'}}\n"))
+    done = project.run()
+    assert done.returncode == status, done.stdout + done.stderr
+    assert "failed=0" in done.stdout
+    assert "No record was written of h100-01: " in " ".join(done.stderr.split())
+    assert "Traceback" not in done.stderr
+    assert summary(done.stdout)[0].split()[:2] == ["h100-01", "accepted"]
+
+
+SELECTIONS = {
+    "tags": ("--tags", "driver"),
+    "skipped tags": ("--skip-tags", "all"),
+    "a task that is not there": ("--start-at-task", "Install Docker"),
+}
+
+
+@pytest.mark.parametrize("arguments", SELECTIONS.values(), ids=list(SELECTIONS))
+@pytest.mark.parametrize("text", [PLAN_ONLY, "- {name: Pin, hosts: all, gather_facts: false, tasks: [{name: Lock, rackready.gpu.stack_pin: {}}]}\n"], ids=["plan", "pin"])
+def test_a_run_that_leaves_out_every_task_says_so_and_fails(project: Project, arguments: tuple[str, str], text: str) -> None:
+    project.inventory({"h100-01": good_host()})
+    project.playbook(text)
+    done = project.run(*arguments)
+    assert done.returncode == 2
+    said = " ".join(done.stderr.split())
+    assert f"Nothing ran, as no task fits {arguments[0]} " in said
+    assert arguments[1] in said
+    assert "choose hosts with -l" in said
+    assert not project.records.exists()
+
+
+def test_tags_that_leave_a_task_to_run_and_plays_of_others_are_nobody_s_business(project: Project) -> None:
+    project.inventory({"h100-01": good_host()})
+    project.playbook(PLAN_ONLY.replace("rackready.gpu.gpu_plan: {}", "rackready.gpu.gpu_plan: {}, tags: [plan]"))
+    done = project.run("--tags", "plan")
+    assert (done.returncode, "Nothing ran" in done.stderr) == (0, False)
+    project.playbook("- {name: Theirs, hosts: all, gather_facts: false, tasks: [{name: Nothing, ansible.builtin.debug: {msg: ''}}]}\n")
+    done = project.run("--tags", "plan")
+    assert (done.returncode, "Nothing ran" in done.stderr) == (0, False)
+
+
 def test_records_directory_inside_an_inventory_is_refused(project: Project) -> None:
     project.inventory({"h100-01": {**good_host(), "rackready_records_dir": "inventory/records"}})
     (project.path / "inventory").mkdir()

@@ -7,18 +7,22 @@ from __future__ import annotations
 import errno
 import json
 import os
+import pwd
 import stat
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible_collections.rackready.gpu.plugins.plugin_utils import record_files
 from ansible_collections.rackready.gpu.plugins.plugin_utils.record_files import (
+    Destination,
     folder_of,
     playbook_name,
     problem_with,
     project_directory,
     records_directory,
+    refusal,
     write_record,
 )
 
@@ -166,3 +170,44 @@ def test_a_full_disk_leaves_the_last_record_whole_and_nothing_half_written(tmp_p
     monkeypatch.undo()
     write_record(tmp_path, "20261201T000001Z", {"host": "h1", "run": 3})
     assert json.loads((tmp_path / "h1" / "latest.json").read_text(encoding="utf-8"))["run"] == 3
+
+
+def test_where_a_record_can_be_written_nothing_is_refused_and_nothing_left(tmp_path: Path) -> None:
+    assert refusal("h1", None, Destination(tmp_path)) is None
+    assert [*(tmp_path / "records/h1").iterdir()] == []
+    assert refusal("h1", "/proc/nowhere", Destination()) is None, "nobody would write it"
+
+
+@pytest.mark.parametrize(
+    ("number", "words", "remedy"),
+    [
+        (errno.EACCES, "Permission denied", "give it to that user (chown -R "),
+        (errno.EROFS, "Read-only file system", "mount its file system writable, or set "),
+        (errno.ENOSPC, "No space left on device", "make room there (df -h "),
+        (errno.EDQUOT, "Disk quota exceeded", "make room there (df -h "),
+        (errno.EIO, "Input/output error", "set rackready_records_dir to a directory that can be written"),
+    ],
+)
+def test_what_keeps_a_record_from_being_written_is_tried_and_refused_with_path_user_and_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, words: str, remedy: str
+) -> None:
+    def full(descriptor: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(record_files.os, "fsync", full)
+    sentence = refusal("h1", "kept", Destination(tmp_path))
+    user = pwd.getpwuid(os.geteuid()).pw_name
+    assert sentence is not None
+    assert sentence.startswith(f"No record can be written to {tmp_path}/kept on the controller by the user {user} ({tmp_path}/kept: {words}), so ")
+    assert f": {remedy}" in sentence
+    assert sentence.endswith("set rackready_records_dir to a directory that can be written, then run again.")
+    assert [*(tmp_path / "kept/h1").iterdir()] == []
+
+
+def test_a_file_in_the_way_and_an_inventory_around_it_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "records").touch()
+    assert f"({tmp_path}/records/h1: Not a directory), so" in str(refusal("h1", None, Destination(tmp_path)))
+    inside = refusal("h1", "site/records", Destination(tmp_path, (tmp_path / "site",)))
+    assert inside is None, "no inventory is there"
+    (tmp_path / "site").mkdir(exist_ok=True)
+    assert f"(it lies inside the inventory {tmp_path}/site), so" in str(refusal("h1", "site/records", Destination(tmp_path, (tmp_path / "site",))))
