@@ -14,7 +14,33 @@ from typing import Any
 from ansible_collections.rackready.gpu.plugins.module_utils.reading import read_line, read_text
 
 STAMP = "var/lib/rackready/stamp.json"
-DISKS = ("/", "/boot", "/tmp", "/usr", "/var", "/var/cache/apt", "/var/cache/dnf", "/var/lib/containerd", "/var/lib/docker")
+# Whatever is written on a host lies in one of these or below, and each of them can be a file system of its own.
+DISKS = (
+    "/",
+    "/boot",
+    "/etc",
+    "/etc/apt/preferences.d",
+    "/etc/apt/sources.list.d",
+    "/etc/dnf/plugins",
+    "/etc/docker",
+    "/etc/modprobe.d",
+    "/etc/modules-load.d",
+    "/etc/pki/rpm-gpg",
+    "/etc/security/limits.d",
+    "/etc/systemd/system",
+    "/etc/yum.repos.d",
+    "/tmp",
+    "/usr",
+    "/usr/lib/modules",
+    "/usr/lib/systemd/system",
+    "/var",
+    "/var/cache/apt",
+    "/var/cache/dnf",
+    "/var/lib",
+    "/var/lib/containerd",
+    "/var/lib/dkms",
+    "/var/lib/docker",
+)
 # Their releases with a dot are releases of their own, not minor updates of one.
 _WHOLE_VERSION = ("ubuntu",)
 

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from ansible_collections.rackready.gpu.plugins.plugin_utils import apt_sources, room, versionlock, yum_sources
@@ -209,7 +209,7 @@ def _machine(context: Context, planned: Mapping[str, AreaPlan]) -> list[str]:
     packages = context.facts["packages"]
     reloading = [name for name, area in planned.items() if not area.converged and name in RELOADING]
     written = {spec.path for area in planned.values() for spec in area.files}
-    refusals = [sentence for area in touched for sentence in (*_unread(context, area), *_packages(context, area))]
+    refusals = [sentence for area in touched for sentence in (*_masked(context, area), *_unread(context, area), *_packages(context, area))]
     losing = _would_lose_gpus(context) if reloading else []
     if losing:
         planned[reloading[0]].drain = True
@@ -226,7 +226,8 @@ def _machine(context: Context, planned: Mapping[str, AreaPlan]) -> list[str]:
     elif any(area.packages for area in touched):
         refusals += [sentence for area in planned.values() for sentence in _foreign_sources(context, area, written)]
     installing = [name for name, area in planned.items() if not area.converged and differing(context, area.packages)]
-    refusals += room.refusals(context.facts["disk"], installing, context.catalog.room, context.manager)
+    writing = {path for area in touched for path in _written_by(context, area)}
+    refusals += room.refusals(context.facts["disk"], installing, writing, context.catalog.room, context.manager)
     if packages["broken"]:
         refusals.append(refusal(*context.packaging.broken))
     if packages["busy"]:
@@ -234,6 +235,34 @@ def _machine(context: Context, planned: Mapping[str, AreaPlan]) -> list[str]:
             refusal(f"The package manager is busy: {packages['busy']}", "packages cannot be installed now", "wait until it is done, then run again")
         )
     return refusals
+
+
+def _written_by(context: Context, area: AreaPlan) -> Iterator[str]:
+    """Directories that an area writes to beside what its packages bring."""
+    actual = area.actual if isinstance(area.actual, Mapping) else {}
+    paths = [spec.path for spec in area.files if context.file_state(spec) != "as planned"]
+    if actual.get("daemon_json") != area.target.get("daemon_json"):
+        paths.append(docker.DAEMON_JSON)
+    if actual.get("held") != area.target.get("held") and area.desired.get("lock"):
+        paths.append(versionlock.FILE)
+    yield from {path.rpartition("/")[0] for path in paths}
+    if actual.get("units") != area.target.get("units"):
+        yield "/etc/systemd/system"
+    if area.desired.get("initramfs_command"):
+        yield "/boot"
+    if area.desired.get("build_command"):
+        yield from ("/usr/lib/modules", "/var/lib/dkms")
+    if "pull" in area.desired:
+        yield str(context.facts["docker"]["root_dir"] or "/var/lib/docker")
+
+
+def _masked(context: Context, area: AreaPlan) -> list[str]:
+    """Units that nothing shall start. Whoever masked one had a reason, which is not known here; the removal of a package can leave it so too."""
+    names = [name for name in area.desired.get("units", []) if any(str(context.unit(name)[key]).startswith("masked") for key in ("load", "enabled"))]
+    if not names:
+        return []
+    what = f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} masked, by somebody or by the removal of its package"
+    return [refusal(what, "nothing is to start it and it is not unmasked", f"run systemctl unmask {' '.join(names)} if that is over, then run again")]
 
 
 def _would_lose_gpus(context: Context) -> list[str]:

@@ -5,29 +5,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from ansible_collections.rackready.gpu.plugins.plugin_utils.catalog_loader import Table
 from ansible_collections.rackready.gpu.plugins.plugin_utils.planning import refusal
 
 
-def refusals(disk: Mapping[str, Mapping[str, Any]], installing: Sequence[str], room: Table, manager: str) -> list[str]:
-    """What speaks against a change. ``disk`` is of the facts, ``installing`` are the areas that install packages, ``room`` is of the catalog."""
+def refusals(disk: Mapping[str, Mapping[str, Any]], installing: Sequence[str], writing: Collection[str], room: Table, manager: str) -> list[str]:
+    """What speaks against a change. ``disk`` is of the facts, ``installing`` are the areas that install packages, ``writing`` the directories that anything
+    else is written to, ``room`` is of the catalog."""
     archives = room["archives"][manager]
     tables = [room["always"]["mib"], *(room["room"][name] for name in installing if name in room["room"])]
-    return list(_refusals(disk, installing, room, [{path if path != "archives" else archives: mib for path, mib in table.items()} for table in tables]))
+    needs = [{path if path != "archives" else archives: mib for path, mib in table.items()} for table in tables]
+    sized = {path for table in needs for path in table}
+    more = {*writing, *(room["installing"] if installing else [])}
+    return [*_read_only(disk, sized | more), *_too_small(disk, installing, room, needs, sized)]
 
 
-def _refusals(disk: Mapping[str, Mapping[str, Any]], installing: Sequence[str], room: Table, tables: Sequence[Mapping[str, int]]) -> Iterator[str]:
-    for paths in _file_systems(disk, {path for table in tables for path in table}):
+def _read_only(disk: Mapping[str, Mapping[str, Any]], written: set[str]) -> Iterator[str]:
+    for paths in _file_systems(disk, written):
+        if not disk[paths[0]]["read_only"]:
+            continue
+        # What lies below another one of them goes without saying.
+        tops = [path for path in paths if not any(path != other and f"{path}/".startswith(f"{other.rstrip('/')}/") for other in paths)]
+        yield refusal(
+            f"The file system of {', '.join(tops)} is read-only",
+            "nothing can be written to it",
+            f"look in dmesg for an error that made the kernel do that, or at findmnt --target {tops[0]} for who mounted it so, and make it writable, then run again",
+        )
+
+
+def _too_small(
+    disk: Mapping[str, Mapping[str, Any]], installing: Sequence[str], room: Table, tables: Sequence[Mapping[str, int]], sized: set[str]
+) -> Iterator[str]:
+    for paths in _file_systems(disk, sized):
         facts, name = disk[paths[0]], " with ".join([paths[0], ", ".join(paths[1:])] if paths[1:] else paths)
         if facts["read_only"]:
-            yield refusal(
-                f"The file system of {name} is read-only",
-                "nothing can be written to it",
-                "look in dmesg for the error that made the kernel do that, repair it and remount it writable, then run again",
-            )
             continue
         needed = sum(table.get(path, 0) for table in tables for path in paths)
         if facts["free_mib"] < needed:

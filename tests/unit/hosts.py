@@ -83,7 +83,32 @@ def signed_by_ubuntu(kernel: str, driver: str = DRIVER, user_space: str | None =
     return {"lists": 2, "packages": {f"linux-modules-nvidia-{branch}-server{open_}-{kernel}": {f"{kernel.rpartition('-')[0]}.88+1": driver}, **packages}}
 
 
-DISKS = ("/", "/boot", "/tmp", "/usr", "/var", "/var/cache/apt", "/var/cache/dnf", "/var/lib/containerd", "/var/lib/docker")
+DISKS = (
+    "/",
+    "/boot",
+    "/etc",
+    "/etc/apt/preferences.d",
+    "/etc/apt/sources.list.d",
+    "/etc/dnf/plugins",
+    "/etc/docker",
+    "/etc/modprobe.d",
+    "/etc/modules-load.d",
+    "/etc/pki/rpm-gpg",
+    "/etc/security/limits.d",
+    "/etc/systemd/system",
+    "/etc/yum.repos.d",
+    "/tmp",
+    "/usr",
+    "/usr/lib/modules",
+    "/usr/lib/systemd/system",
+    "/var",
+    "/var/cache/apt",
+    "/var/cache/dnf",
+    "/var/lib",
+    "/var/lib/containerd",
+    "/var/lib/dkms",
+    "/var/lib/docker",
+)
 
 
 @dataclass(frozen=True)

@@ -538,12 +538,31 @@ def test_headers_that_are_there_are_not_asked_of_the_archive() -> None:
 # --- decisions
 
 
-def test_masked_units_are_unmasked() -> None:
-    facts = facts_for(**CONVERGED)
-    facts["units"]["nvidia-fabricmanager.service"] = {"load": "masked", "active": "inactive", "enabled": "masked"}
+UNITS = ("nvidia-persistenced.service", "nvidia-fabricmanager.service", "docker.service", "nvidia-cdi-refresh.path", "nvidia-cdi-refresh.service")
+
+
+def test_every_unit_that_is_to_run_is_among_those_that_may_be_masked() -> None:
+    assert {name for area in plan_for(facts_for())["areas"].values() for name in area["desired"].get("units", [])} == set(UNITS)
+
+
+@pytest.mark.parametrize("name", UNITS)
+@pytest.mark.parametrize("words", ["masked", "masked-runtime"])
+@pytest.mark.parametrize("bare", [True, False])
+def test_a_masked_unit_is_never_unmasked(name: str, words: str, bare: bool) -> None:
+    facts = facts_for() if bare else apply_plan(facts_for(), plan_for(facts_for()))
+    facts["units"][name] = {"load": "masked", "active": "inactive", "enabled": words}
     plan = plan_for(facts)
-    assert plan["refusals"] == []
-    assert plan["areas"]["nvidia_fabric"]["actions"] == ["unmask nvidia-fabricmanager.service", "enable and start nvidia-fabricmanager.service"]
+    assert plan["refusals"] == [
+        f"{name} is masked, by somebody or by the removal of its package, so nothing is to start it and it is not unmasked: "
+        f"run systemctl unmask {name} if that is over, then run again."
+    ]
+    assert not any("unmask" in action for area in plan["areas"].values() for action in area["actions"])
+
+
+def test_a_masked_unit_that_is_not_wanted_is_nobody_s_business() -> None:
+    facts = facts_for(nvswitches=0)
+    facts["units"]["nvidia-fabricmanager.service"] = {"load": "masked", "active": "inactive", "enabled": "masked"}
+    assert plan_for(facts)["refusals"] == []
 
 
 def test_no_fabric_without_switches_but_a_warning_on_a_full_board() -> None:

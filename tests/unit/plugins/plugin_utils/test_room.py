@@ -5,15 +5,17 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
+from ansible_collections.rackready.gpu.plugins.module_utils import host
 from ansible_collections.rackready.gpu.plugins.plugin_utils.catalog_loader import load
 from ansible_collections.rackready.gpu.plugins.plugin_utils.managers import MANAGERS
 from ansible_collections.rackready.gpu.plugins.plugin_utils.planner import AREAS
 
-from tests.unit.hosts import DISKS, facts_for
-from tests.unit.plans import accept, apply_plan, plan_for
+from tests.unit.hosts import DISKS, ROCKY, facts_for
+from tests.unit.plans import accept, apply_plan, lock_for, plan_for
 
 ROOM = load().room
 INSTALLING = "installing nvidia_driver, nvidia_fabric, docker, nvidia_container_toolkit"
@@ -29,14 +31,15 @@ def refusals(**disks: dict[str, Any]) -> list[str]:
 def test_every_area_and_directory_of_the_catalog_is_one_that_the_facts_and_the_planner_have() -> None:
     assert set(ROOM["room"]) <= set(AREAS)
     paths = {path for table in [ROOM["always"]["mib"], *ROOM["room"].values()] for path in table}
-    assert {*paths - {"archives"}, *ROOM["archives"].values()} <= set(DISKS)
+    assert {*paths - {"archives"}, *ROOM["archives"].values(), *ROOM["installing"]} <= set(DISKS) == set(host.DISKS)
     assert set(ROOM["archives"]) == set(MANAGERS)
 
 
 def test_what_shares_a_file_system_is_added_up() -> None:
     needed = sum(sum(table.values()) for table in [ROOM["always"]["mib"], *ROOM["room"].values()])
+    roomy = {path for path in DISKS if path.startswith("/var/lib/")}
     for free, expected in ((needed, []), (needed - 1, [f"/ with /boot, /tmp, /usr, /var, /var/cache/apt has {needed - 1} MiB free and {INSTALLING}"])):
-        facts = facts_for(disks={path: {"device": 1, "free_mib": free} for path in DISKS if not path.startswith("/var/lib")})
+        facts = facts_for(disks={path: {"device": 1, "free_mib": free} for path in DISKS if path not in roomy})
         found = plan_for(facts)["refusals"]
         assert [sentence.partition(" needs ")[0] for sentence in found] == expected
 
@@ -61,6 +64,49 @@ def test_one_file_system_that_cannot_take_it_is_one_sentence(disks: dict[str, di
     [sentence] = refusals(**disks)
     assert sentence.startswith(words)
     assert sentence.endswith("then run again.")
+
+
+def written(plan: dict[str, Any]) -> set[str]:
+    """Directories of all files that the plan's actions say they write."""
+    paths = [action.split()[-1] for area in plan["areas"].values() for action in area["actions"] if action.startswith(("write /etc/", "merge "))]
+    return {path.rpartition("/")[0] for path in paths}
+
+
+APT = facts_for()
+DNF = facts_for(**ROCKY)
+DNF_LOCK = {"rackready_lock": lock_for("rocky-9/x86_64")}
+
+
+@pytest.mark.parametrize(("facts", "variables"), [(APT, {}), (DNF, DNF_LOCK)], ids=["apt", "dnf"])
+def test_every_directory_that_a_plan_writes_to_is_seen_when_it_is_mounted_read_only(facts: dict[str, Any], variables: dict[str, Any]) -> None:
+    directories = {*written(plan_for(facts, **variables)), *ROOM["installing"], "/etc/systemd/system", "/var/lib/docker"}
+    assert len(directories) >= 9
+    assert directories <= set(DISKS)
+    for directory in directories:
+        broken = copy.deepcopy(facts)
+        broken["disk"][directory].update(device=1, read_only=True)  # bound to itself
+        [sentence] = plan_for(broken, **variables)["refusals"]
+        assert sentence.startswith(f"The file system of {directory} is read-only, so nothing can be written to it: ")
+        assert f"findmnt --target {directory} " in sentence
+
+
+def test_of_one_read_only_file_system_the_top_is_named() -> None:
+    facts = facts_for(disks={path: {"device": 2, "read_only": True} for path in DISKS if path.startswith("/etc")})
+    [sentence] = plan_for(facts)["refusals"]
+    assert sentence.startswith("The file system of /etc is read-only, ")
+    facts = facts_for(disks={path: {"read_only": True} for path in DISKS})
+    [sentence] = plan_for(facts)["refusals"]
+    assert sentence.startswith("The file system of / is read-only, ")
+
+
+def test_a_read_only_directory_that_nothing_is_written_to_is_nobody_s_business() -> None:
+    facts = apply_plan(facts_for(), plan_for(facts_for()))
+    del facts["files"]["/etc/modprobe.d/rackready-nouveau.conf"]
+    for path, entry in facts["disk"].items():
+        entry["read_only"] = path not in ("/", "/tmp", "/var", "/boot", "/etc/modprobe.d")
+    assert plan_for(facts)["refusals"] == []
+    facts["disk"]["/etc/modprobe.d"]["read_only"] = True
+    assert len(plan_for(facts)["refusals"]) == 1
 
 
 def test_a_file_system_that_counts_no_inodes_is_not_out_of_them() -> None:
