@@ -63,6 +63,11 @@ def test_a_burn_lasts_as_long_as_was_asked_for(key: str, value: float) -> None:
     assert str(lacking("burn", {**passes("burn")["burn"], key: value}, of("burn"))).startswith(f"{key} is {value}")
 
 
+@pytest.mark.parametrize(("key", "value"), [("seconds", 600), ("products", 1)])
+def test_a_burn_of_just_so_much_is_one(key: str, value: float) -> None:
+    assert lacking("burn", {**passes("burn")["burn"], key: value}, of("burn")) is None
+
+
 @pytest.mark.parametrize("value", [None, [], "x", 3])
 @pytest.mark.parametrize("name", ["matmul_exact.bf16", "burn", "training.compile", "unheard_of"])
 def test_no_numbers_at_all(name: str, value: Any) -> None:
@@ -76,6 +81,7 @@ def test_a_check_of_which_nobody_knows_what_its_work_is_cannot_pass() -> None:
 
 def test_a_step_of_an_image_that_can_more_than_we_know() -> None:
     assert lacking("training.transformer_engine", {"elements": 4096, "outputs_off": 0.01}, of("accept")) is None
+    assert lacking("training.transformer_engine", {"elements": 1}, of("accept")) is None
     assert lacking("training.transformer_engine", {"elements": 0}, of("accept")) == "elements is 0, 1 is the least"
     assert lacking("training.compile", {"elements": 9, "wrong": 1}, of("accept")) == "wrong is 1, 0 is the whole test"
 
