@@ -66,13 +66,21 @@ class Learned:
     seconds: dict[str, float] = field(default_factory=dict)
     runs: dict[str, set[str]] = field(default_factory=dict)
     seen_by: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """How many errors in a function a test has seen so far."""
+    """How many errors in a function, and in a module, a test has seen so far."""
 
     def tests_of(self, mutant: Mutant) -> list[str]:
-        """Those first that saw other errors there, then the quick ones. What a module assigns may matter to all of them."""
+        """Those first that saw other errors there or in its module, then those that run anything of the module, then the quick ones.
+
+        What a module assigns may matter to all of them.
+        """
         name = f"{mutant.module}.{mutant.function}"
         known = self.runs.get(name, set()) if name in self.runs or not mutant.function.isupper() else set(self.seconds)
-        return sorted((test for test in known if self.seconds[test] <= SLOW_S), key=lambda test: (-self.seen_by[name, test], self.seconds[test]))
+        near = {test for other, tests in self.runs.items() if other.startswith(f"{mutant.module}.") for test in tests}
+
+        def order(test: str) -> tuple[int, int, bool, float]:
+            return -self.seen_by[name, test], -self.seen_by[mutant.module, test], test not in near, self.seconds[test]
+
+        return sorted((test for test in known if self.seconds[test] <= SLOW_S), key=order)
 
 
 class Plugin:
@@ -210,6 +218,7 @@ def _try(mutant: Mutant, items: dict[str, pytest.Item], learned: Learned) -> boo
     status, said = _forked(work, HANGS_S + 2 * sum(learned.seconds[test] for test in tests))
     if said:
         learned.seen_by[f"{mutant.module}.{mutant.function}", said.decode()] += 1
+        learned.seen_by[mutant.module, said.decode()] += 1
     return status == SURVIVED
 
 

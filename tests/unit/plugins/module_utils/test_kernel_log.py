@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.rackready.gpu.plugins.module_utils import kernel_log
-from ansible_collections.rackready.gpu.plugins.module_utils.bounded import Result
+from ansible_collections.rackready.gpu.plugins.module_utils.bounded import Child, Result
 from ansible_collections.rackready.gpu.plugins.module_utils.kernel_log import KernelLog
 from ansible_collections.rackready.gpu.plugins.module_utils.smoke_window import Events
 
@@ -109,8 +109,30 @@ class TestRecords:
         log.look()
         assert log.problem == "/dev/kmsg: Input/output error"
 
+    def test_what_was_there_is_read_for_two_seconds_at_most(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        kmsg(tmp_path)
+        asked: list[float] = []
+        monkeypatch.setattr(kernel_log._Records, "read", lambda self, events, seconds: asked.append(seconds))
+        log = KernelLog(Answers(), tmp_path)
+        log.look(0.2)
+        log.close()
+        assert asked == [2.0, 0.2, 2.0]
+
 
 class TestJournal:
+    def test_it_is_asked_for_ten_seconds_at_most(self, tmp_path: Path) -> None:
+        limits: list[float] = []
+
+        class Timed(Answers):
+            def start(self, argv: list[str], timeout: float, env: dict[str, str] | None = None) -> Child:
+                limits.append(timeout)
+                return super().start(argv, timeout, env)
+
+        answers = Timed()
+        answers[JOURNAL] = "-- cursor: s=1\n"
+        KernelLog(answers, tmp_path).close()
+        assert limits == [10.0, 10.0]
+
     def test_where_kmsg_cannot_be_opened(self, tmp_path: Path) -> None:
         first = "NVRM: Xid (PCI:0000:1b:00): 63, old\n-- cursor: s=1;i=2\n"
         answers = Answers()

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ansible_collections.rackready.gpu.plugins.module_utils.smoke_gpus import ExpectedGpu, alike, expected_gpus, parts_of
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_gpus import ExpectedGpu, alike, dtypes_to_run, expected_gpus, parts_of
 
 from tests.unit.hosts import BUS_IDS, CONVERGED, facts_for
 from tests.unit.smoke_fakes import gpus, uuid_of
@@ -67,8 +67,8 @@ class TestParts:
         return parts_of(gpus(2), facts)
 
     def test_instances_in_the_order_of_their_numbers(self) -> None:
-        said = [{"gi": 9, "ci": 0, "uuid": "MIG-c"}, {"gi": 7, "ci": 1, "uuid": "MIG-b"}, {"gi": 7, "ci": None, "uuid": "MIG-a"}]
-        assert [part.gpu["uuid"] for part in self.divided(*said)] == ["MIG-a", "MIG-b", "MIG-c", uuid_of(1)]
+        said: list[dict[str, Any]] = [{"gi": 9, "ci": 0, "uuid": "MIG-c"}, {"gi": 7, "ci": 1, "uuid": "MIG-b"}, {"gi": 7, "ci": None, "uuid": "MIG-z"}]
+        assert [part.gpu["uuid"] for part in self.divided(*said)] == ["MIG-z", "MIG-b", "MIG-c", uuid_of(1)]
 
     def test_an_instance_without_a_uuid_can_be_given_to_nobody(self) -> None:
         assert [part.gpu["uuid"] for part in self.divided({"gi": 7, "ci": 0, "uuid": None})] == [uuid_of(1)]
@@ -80,3 +80,9 @@ class TestParts:
     def test_a_card_of_which_nothing_is_said_is_whole(self) -> None:
         assert parts_of(gpus(2), host(mig=None)) == gpus(2)
         assert parts_of(gpus(8)[7:], host()) == gpus(8)[7:]
+
+
+@pytest.mark.parametrize("known", ["7.5", "9.0"])
+def test_beside_a_chip_that_nobody_knows_every_format_is_asked_for(known: str) -> None:
+    for cards in ([gpus(1, None)[0], gpus(2, known)[1]], [gpus(1, known)[0], gpus(2, None)[1]]):
+        assert dtypes_to_run(cards) == ["fp64", "fp32", "fp16", "tf32", "bf16", "fp8"]
