@@ -67,6 +67,11 @@ def test_a_rank_that_ended_before_any_work(stage: str, code: int) -> None:
     assert retry_of(ran([SOUND[0], []], 1, stderr=crash(code)), {}) == retry
 
 
+def test_a_rank_that_is_none_of_ours_was_at_no_work() -> None:
+    stderr = [line.replace("rank      : 1", "rank      : 7") for line in crash(1)]
+    assert retry_of(ran(SOUND, 1, stderr=stderr), {}) == Retry("rank 7 ended at its start, before any work on a GPU", {})
+
+
 @pytest.mark.parametrize("stage", ["gpu_identity", "matmul_exact.bf16", "copy.host_to_device", "all_reduce_exact"])
 @pytest.mark.parametrize("code", [-11, -6, -7, -9, 1])
 def test_one_that_ended_at_work_is_not_repeated(stage: str, code: int) -> None:
@@ -122,6 +127,12 @@ class TestNvls:
         wrong = result("all_reduce_exact", "fail", "3 of 9 summed elements are wrong", {**reduce_value(2), "wrong": 3})
         events = [SOUND[0], changed(SOUND[1], "all_reduce_exact", wrong)]
         assert retry_of(ran(events, 0, stdout=[NVLS]), {}) is None
+
+    @pytest.mark.parametrize("value", [None, {}, {"world": 2}])
+    def test_numbers_of_what_could_not_run_are_no_wrong_sum(self, value: Any) -> None:
+        events = [changed(said, "all_reduce_exact", result("all_reduce_exact", "could_not_run", self.FAILED, value)) for said in SOUND]
+        retry = retry_of(ran(events, 0), {})
+        assert retry is not None and retry.env == NVLS_OFF
 
     def test_another_failure_beside_it_is_not_hidden(self) -> None:
         events = [changed(said, "all_reduce_exact", result("all_reduce_exact", "fail", self.FAILED)) for said in SOUND]
