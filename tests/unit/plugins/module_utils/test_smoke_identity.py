@@ -97,6 +97,27 @@ def test_surroundings_are_told_from_a_gpu_by_cudas_own_words(words: str, status:
     assert remedy in str(found["remedy"])
 
 
+def test_of_two_words_about_its_gpu_the_failure_counts_also_beside_an_identity() -> None:
+    odd = [result("gpu_identity", "could_not_run", "not attempted"), result("gpu_identity", "fail", "CUDA error: an illegal memory access")]
+    for said in (odd, odd[::-1]):
+        events = rank_events(0, 1)
+        found = identity(ran([[*events[:-1], *said, events[-1]]]))
+        assert (found["status"], found["reason"]) == ("fail", "CUDA error: an illegal memory access")
+
+
+@pytest.mark.parametrize(("status", "reason"), [("fail", None), ("could_not_run", None), ("pass", None), ("odd", "words"), ("not_applicable", "words")])
+def test_a_word_about_its_gpu_that_is_none_of_the_two_could_not_run(status: str, reason: str | None) -> None:
+    events = [event for event in rank_events(0, 1) if event.get("name") != "gpu_identity"]
+    found = identity(ran([[*events[:-1], result("gpu_identity", status, reason), events[-1]]]))
+    assert (found["status"], found["reason"]) == ("fail" if status == "fail" else "could_not_run", reason)
+
+
+def test_a_rank_beyond_the_gpus_has_none() -> None:
+    silent = [{"event": "start"}]
+    assert owners_of(gpus(2), ran([silent, silent, silent])) == {0: gpus(2)[0], 1: gpus(2)[1]}
+    assert owners_of([], ran([silent])) == {}
+
+
 PARTS = [CARD._replace(instance="MIG-a"), CARD._replace(instance="MIG-b")]
 
 
@@ -114,6 +135,10 @@ class TestParts:
         for rank, part in owners.items():
             check = gpu_identity(rank, part, outcome.transcript.ranks[rank], outcome)
             assert (check["status"], check["gpu"]) == ("pass", {"uuid": part.instance, "pci_bus_id": BUS_IDS[0]})
+
+    def test_what_it_was_given_is_enough_where_cuda_tells_nothing_else(self) -> None:
+        outcome = ran([self.said(0, "MIG-b", uuid=None, pci_bus_id=None), [{"event": "start"}]], visible=["MIG-b", "MIG-a"])
+        assert {rank: part.instance for rank, part in owners_of(PARTS, outcome).items()} == {0: "MIG-b"}
 
     def test_two_on_one_part(self) -> None:
         outcome = ran([self.said(0, "MIG-a"), self.said(1, "MIG-a")], visible=["MIG-a", "MIG-b"])

@@ -128,6 +128,20 @@ class TestNvls:
         events = [SOUND[0], changed(SOUND[1], "all_reduce_exact", wrong)]
         assert retry_of(ran(events, 0, stdout=[NVLS]), {}) is None
 
+    @pytest.mark.parametrize("sound", [0, 1])
+    def test_one_rank_that_came_through_does_not_hide_the_other(self, sound: int) -> None:
+        events = [changed(said, "all_reduce_exact", result("all_reduce_exact", "fail", self.FAILED)) for said in SOUND]
+        events[sound] = SOUND[sound]
+        retry = retry_of(ran(events, 0), {})
+        assert retry is not None and retry.env == NVLS_OFF
+
+    def test_of_a_long_line_the_beginning_is_kept(self) -> None:
+        events = [changed(said, "all_reduce_exact", result("all_reduce_exact", "fail", f"NVLS {'x' * 900}")) for said in SOUND]
+        retry = retry_of(ran(events, 0), {})
+        assert retry is not None and retry.reason.endswith(f": NVLS {'x' * 295}")
+        met = retry_of(ran([[], []], 1, stderr=[f"EADDRINUSE {'x' * 900}"]), {})
+        assert met is not None and met.reason == f"the ranks could not meet: EADDRINUSE {'x' * 289}"
+
     @pytest.mark.parametrize("value", [None, {}, {"world": 2}])
     def test_numbers_of_what_could_not_run_are_no_wrong_sum(self, value: Any) -> None:
         events = [changed(said, "all_reduce_exact", result("all_reduce_exact", "could_not_run", self.FAILED, value)) for said in SOUND]

@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from ansible_collections.rackready.gpu.plugins.module_utils import kernel_log
 from ansible_collections.rackready.gpu.plugins.module_utils.bounded import Child, Result
 from ansible_collections.rackready.gpu.plugins.module_utils.smoke_gpus import ExpectedGpu
 from ansible_collections.rackready.gpu.plugins.module_utils.smoke_watch import LINK_S, SAMPLE_S, Watch
@@ -136,6 +137,41 @@ def test_nvidia_smi_is_asked_now_and_then_and_never_waited_for(tmp_path: Path) -
     assert Slow.given_up
 
 
+def test_it_is_asked_again_and_again_and_what_is_alike_is_kept_once(tmp_path: Path) -> None:
+    watched, tool, clock = watch(machine(tmp_path))
+    first = len(tool.asked)
+    for _turn in range(3):
+        clock.now += SAMPLE_S
+        watched.tick({0: "copy.host_to_device"})
+        watched.tick({0: "copy.host_to_device"})
+    assert tool.asked[first:] == ["-q -x"] * 3
+    readings = watched.finish(ask=False).readings[BUS_ID]
+    assert len(readings) == len(set(readings))
+    assert {reading.stage for reading in readings} == {"copy.host_to_device", None}
+
+
+def test_what_nvidia_smi_says_with_an_error_is_no_reading(tmp_path: Path) -> None:
+    tool = Tool()
+    tool["nvidia-smi -q -x"] = Result(9, RECORDED.encode(), b"no driver", 0.1)
+    watched, _tool, clock = watch(machine(tmp_path), tool)
+    clock.now += SAMPLE_S
+    watched.tick({0: None})
+    watched.tick({0: None})
+    window = watched.finish(ask=True)
+    assert [reading.mask for reading in window.readings[BUS_ID]] == [None]
+    assert (window.before.gpus, window.after.gpus) == ({}, {})
+
+
+def test_the_kernels_log_is_looked_at_each_time_and_quickly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is not read for long the kernel overwrites."""
+    watched, _tool, _clock = watch(machine(tmp_path))
+    looks: list[float] = []
+    monkeypatch.setattr(kernel_log.KernelLog, "look", lambda self, seconds=9.9: looks.append(seconds))
+    watched.tick({0: None})
+    watched.tick({0: "matmul.bf16"})
+    assert looks == [0.2, 0.2]
+
+
 def test_without_time_left_nothing_is_asked_at_the_end(tmp_path: Path) -> None:
     watched, tool, _clock = watch(machine(tmp_path))
     before = len(tool.asked)
@@ -172,7 +208,9 @@ def test_links_that_cannot_be_asked_for(tmp_path: Path) -> None:
 
 
 def test_a_host_without_nvidia_smi(tmp_path: Path) -> None:
-    watched = Watch([H200], 15, Answers(), machine(tmp_path), Clock())
+    clock = Clock()
+    watched = Watch([H200], 15, Answers(), machine(tmp_path), clock)
+    clock.now += SAMPLE_S
     watched.tick({0: "copy.host_to_device"})
     assert watched.finish(ask=True).after.problem == "nvidia-smi is not installed"
 
