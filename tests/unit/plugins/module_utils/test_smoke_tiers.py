@@ -106,6 +106,15 @@ def test_time(arguments: tuple[str, int, str], seconds: int) -> None:
     assert limit_s(*arguments) == seconds
 
 
+def test_a_burn_of_an_hour_where_nobody_says_how_long() -> None:
+    assert smoke_tiers.BURN_MINUTES == 60
+
+
+def test_what_needs_a_second_gpu_or_gpus_that_talk() -> None:
+    checks = {"all_reduce_exact", "all_gather_exact", "reduce_scatter_exact", "all_to_all_exact", "pair_exact", "training.ddp_step"}
+    assert set(smoke_tiers.BETWEEN) == checks | {"speed.all_reduce.busbw", "speed.pair.copy"}
+
+
 class TestWork:
     def test_quick(self) -> None:
         assert work(gpus(2), "quick", "cuda", {}) == Work(
