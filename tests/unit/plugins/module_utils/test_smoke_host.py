@@ -12,15 +12,19 @@ from ansible_collections.rackready.gpu.plugins.module_utils.smoke_host import (
     Bought,
     Counted,
     compute_mode,
+    device_nodes,
+    driver_library_match,
     gpu_count,
+    gpu_idle,
     gpu_memory,
     gpu_model,
     imex,
     mig_mode,
     persistence,
+    smi_missing,
 )
 
-from tests.unit.hosts import BUS_IDS, CONVERGED, facts_for
+from tests.unit.hosts import BUS_IDS, CONVERGED, DRIVER, facts_for
 from tests.unit.smoke_fakes import MODEL, gpus
 
 NAME = "NVIDIA H100 80GB HBM3"
@@ -218,3 +222,118 @@ class TestCount:
         check = gpu_count(gpus(2), host(), BOUGHT, Counted(devices, each))
         assert check["status"] == status
         assert check["value"]["container"] == (min(devices.values()) if devices else None)
+
+    def test_of_many_processes_that_see_too_few_the_first_is_named(self) -> None:
+        check = gpu_count(gpus(2), host(), BOUGHT, Counted({1: 1, 0: 3}, 2))
+        assert check["reason"] == "2 GPUs are expected, but rank 0 saw 3 in the container"
+        assert check["value"]["container"] == 1
+
+    def test_a_test_of_none_shows_nothing(self) -> None:
+        facts = host()
+        facts["gpus"], facts["nvidia_smi"]["gpus"] = [], []
+        check = gpu_count([], facts, None)
+        assert (check["status"], check["reason"], check["floor"]) == ("fail", "0 GPUs are expected, but a test of none shows nothing", 0)
+
+    @pytest.mark.parametrize(
+        ("planned", "there", "words"),
+        [
+            ("GPU-x", "GPU-y", f"2 GPUs are expected, but GPU {BUS_IDS[0]} is GPU-y, the plan says GPU-x"),
+            ("GPU-x", None, None),
+            (None, "GPU-y", None),
+            ("GPU-x", "GPU-x", None),
+        ],
+    )
+    def test_a_card_that_was_exchanged_for_one_of_its_kind(self, planned: str | None, there: str | None, words: str | None) -> None:
+        check = gpu_count([CARD._replace(uuid=planned), gpus(2)[1]], host(uuid=there), BOUGHT)
+        assert (check["status"], check["reason"]) == ("pass" if words is None else "fail", words)
+
+    def test_without_nvidia_smi_what_it_would_say_is_not_missed(self) -> None:
+        check = gpu_count(gpus(2), silent(), BOUGHT)
+        assert (check["status"], check["value"]["nvidia_smi"], check["value"]["pci"]) == ("could_not_run", None, 2)
+
+    def test_everything_that_is_wrong_is_said(self) -> None:
+        facts = host()
+        facts["gpus"].pop(0)
+        facts["nvidia_smi"]["gpus"].pop(1)
+        check = gpu_count(gpus(2), facts, Bought(MODEL, 8))
+        assert check["reason"] == (f"2 GPUs are expected, but gpu_expected says 8; the PCI bus lacks {BUS_IDS[0]}; nvidia-smi lacks {BUS_IDS[1]}")
+        check = gpu_count(gpus(1), host(), None)
+        assert check["reason"] == "1 GPUs are expected, but " + "; ".join(
+            f"{where} has {BUS_IDS[1]}, which the plan does not expect" for where in ("the PCI bus", "nvidia-smi")
+        )
+
+
+class TestIdle:
+    @pytest.mark.parametrize(("number", "more"), [(1, ""), (8, ""), (9, "; 1 more"), (11, "; 3 more")])
+    def test_eight_of_its_users_are_named_and_all_are_kept(self, number: int, more: str) -> None:
+        facts = host()
+        services = len(facts["holders"])
+        facts["holders"] += [{"device": "/dev/nvidia0", "pid": 100 + at, "command": "train", "unit": None, "container": None} for at in range(number)]
+        check = gpu_idle(facts)
+        users = [f"/dev/nvidia0 is open in process {100 + at} (train)" for at in range(number)]
+        assert check["reason"] == "the GPUs are in use, so nothing was started: " + "; ".join(users[:8]) + more
+        assert (check["status"], check["value"]) == ("could_not_run", {"users": users})
+        assert gpu_idle(host())["value"] == {"holders": services}
+
+    def test_a_process_is_named_once(self) -> None:
+        processes = [{"pid": 7, "name": "train"}, {"pid": 8, "name": "other"}]
+        facts = host(processes=processes)
+        facts["holders"].append({"device": "/dev/nvidia0", "pid": 7, "command": "train", "unit": "u.service", "container": None})
+        assert gpu_idle(facts)["value"]["users"] == [
+            "/dev/nvidia0 is open in process 7 (train), unit u.service",
+            f"GPU {BUS_IDS[0]} is used by process 8 (other)",
+        ]
+
+
+@pytest.mark.parametrize(
+    ("state", "error", "reason", "remedy"),
+    [
+        ("absent", None, "nvidia-smi is absent: no further words", "install the driver"),
+        ("hung", "after 15 s", "nvidia-smi is hung: after 15 s", "look for Xid"),
+        ("failed", "exit 9", "nvidia-smi is failed: exit 9", "mismatched versions need a reboot"),
+    ],
+)
+def test_an_answer_that_does_not_come(state: str, error: str | None, reason: str, remedy: str) -> None:
+    check = smi_missing("gpu_count", {"state": state, "error": error}, {"pci": 2}, CARD.gpu)
+    assert (check["name"], check["status"], check["reason"], check["value"], check["gpu"]) == ("gpu_count", "could_not_run", reason, {"pci": 2}, CARD.gpu)
+    assert remedy in str(check["remedy"])
+
+
+def test_who_tells_no_version_of_the_driver() -> None:
+    facts = host()
+    facts["library_version"], facts["modules"]["nvidia"]["version"] = None, None
+    check = driver_library_match(facts, None)
+    assert (check["status"], check["reason"]) == ("could_not_run", "the driver version is not told by: module, library")
+    assert check["value"] == {"planned": None, "module": None, "library": None, "nvidia_smi": DRIVER}
+    facts["modules"] = {}
+    assert driver_library_match(facts, DRIVER)["status"] == "could_not_run"
+    facts["library_version"] = "580.1"
+    check = driver_library_match(facts, DRIVER)
+    assert (check["status"], check["reason"]) == ("fail", f"driver versions differ: planned {DRIVER}, library 580.1, nvidia_smi {DRIVER}")
+
+
+class TestNodes:
+    def inside(self, **changes: Any) -> dict[str, Any]:
+        return {**{node["path"]: [node["major"], node["minor"]] for node in host()["device_nodes"]}, **changes}
+
+    def test_what_is_counted(self) -> None:
+        before, after = device_nodes(gpus(2), host()), device_nodes(gpus(2), host(), self.inside())
+        assert (before["status"], before["value"], before["floor"]) == ("pass", {"host": 2, "container": None}, 2)
+        assert (after["status"], after["value"], after["floor"]) == ("pass", {"host": 2, "container": 2}, 2)
+
+    def test_one_too_many_is_as_odd_as_one_too_few(self) -> None:
+        more = device_nodes(gpus(2), host(), self.inside(**{"/dev/nvidia2": [195, 2]}))
+        assert (more["status"], more["reason"]) == ("could_not_run", "the container has 3 GPU nodes, 2 are expected")
+        assert device_nodes(gpus(1), host())["reason"] == "the host has 2 GPU nodes, 1 are expected"
+
+    def test_a_node_that_only_the_container_has_is_compared_with_nothing(self) -> None:
+        assert device_nodes(gpus(2), host(), self.inside(**{"/dev/nvidia-modeset": [195, 254]}))["status"] == "pass"
+
+    def test_six_things_are_said(self) -> None:
+        odd = {path: [1, 1] for path in self.inside()}
+        facts = host()
+        facts["device_nodes"] = [node for node in facts["device_nodes"] if node["path"] != "/dev/nvidiactl"]
+        assert str(device_nodes(gpus(8), facts, odd)["reason"]).count(";") == 5
+        assert str(device_nodes(gpus(8), facts, odd)["reason"]).startswith(
+            "the host lacks /dev/nvidiactl; the host has 2 GPU nodes, 8 are expected; the container has"
+        )
