@@ -197,11 +197,19 @@ def _json(url: str, body: bytes) -> dict[str, Any]:
     return content
 
 
+_LOCKED_AND_GONE = (
+    "this registry does not have the image that is locked, as it was removed there or the lock was written for another registry or mirror: run "
+    "playbooks/pin.yml, which locks what its tag means now, or have that image put back"
+)
+_NO_SUCH_TAG = "there is no such image: check its name and tag (pytorch_image_ref), or with a mirror (rackready_mirror.images) whether that has it"
+
+
 def _status_sentence(url: str, response: Response) -> str:
     what = {
-        401: "the registry refuses anonymous pulls: use a public image or a mirror that allows them",
-        403: "the registry forbids it: use a public image or a mirror that allows it",
-        404: "it is not there: check name, tag and digest; if the digest was locked long ago, run playbooks/pin.yml",
+        401: "the registry wants a login, and some want one for an image that does not exist: check the name, then use a public image or a mirror that "
+        "allows anonymous pulls (rackready_mirror.images)",
+        403: "the registry forbids it: use a public image or a mirror that allows anonymous pulls (rackready_mirror.images)",
+        404: _LOCKED_AND_GONE if "@sha256:" in url.replace("/manifests/", "@") else _NO_SUCH_TAG,
         429: "the registry limits anonymous pulls and the limit is reached: wait, or use a mirror",
     }.get(response.status, "try again, then ask who runs the registry")
     said = response.body[:200].decode("utf-8", errors="replace").strip()

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from ansible_collections.rackready.gpu.plugins.plugin_utils.catalog_loader import Catalog
-from ansible_collections.rackready.gpu.plugins.plugin_utils.planning import UNKNOWN
+from ansible_collections.rackready.gpu.plugins.plugin_utils.planning import UNKNOWN, UNREADABLE
 
 Plan = Mapping[str, Any]
 
@@ -124,7 +124,7 @@ def _headline(name: str, desired: Mapping[str, Any], state: Any) -> str:
     if name == "pytorch_image" and told == desired["digest"]:
         return str(desired["ref"])
     if name == "smoke_test":
-        return str(told or "not tested")
+        return str(told or ("unreadable stamp" if state.get("stamp") == UNREADABLE else "not tested"))
     if name == "mig":
         return ", ".join(f"{count} x {layout}" for layout, count in Counter((told or {}).values()).items()) or "none"
     return _brief(next(iter(told.values()), None) if isinstance(told, Mapping) else told)

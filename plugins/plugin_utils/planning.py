@@ -23,6 +23,7 @@ from ansible_collections.rackready.gpu.plugins.plugin_utils.versions import at_l
 Facts = Mapping[str, Any]
 
 UNKNOWN = "unknown"
+UNREADABLE = "unreadable"
 PLATFORMS = {"x86_64": "linux/amd64", "aarch64": "linux/arm64"}
 PIN_REMEDY = "run playbooks/pin.yml"
 

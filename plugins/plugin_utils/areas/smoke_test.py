@@ -11,7 +11,7 @@ from ansible_collections.rackready.gpu.plugins.module_utils import smoke_tiers, 
 from ansible_collections.rackready.gpu.plugins.module_utils.smoke_figures import ALL_REDUCE, PAIRS, PRODUCT_MATCH, speed
 from ansible_collections.rackready.gpu.plugins.module_utils.smoke_gpus import ExpectedGpu
 from ansible_collections.rackready.gpu.plugins.plugin_utils.areas import mig, nvidia_fabric, pytorch_image
-from ansible_collections.rackready.gpu.plugins.plugin_utils.planning import AreaPlan, Context, Reason, split_reference
+from ansible_collections.rackready.gpu.plugins.plugin_utils.planning import UNREADABLE, AreaPlan, Context, Reason, split_reference
 
 STAMPED = ("release", "image_digest", "driver", "gpus", "mig", "tier")
 
@@ -34,7 +34,8 @@ def plan(context: Context) -> AreaPlan:
     }
     verdict = "accepted" if context.request.smoke_backend == "cuda" else "simulated"
     found = context.facts["stamp"] or {}
-    actual_stamp = {key: found.get(key) for key in STAMPED} if found else "absent"
+    damage = _damage(context.facts["stamp"])
+    actual_stamp: Any = "absent" if context.facts["stamp"] is None else UNREADABLE if damage else {key: found[key] for key in STAMPED}
     reference = split_reference(context.image)
     return AreaPlan(
         desired={
@@ -54,10 +55,23 @@ def plan(context: Context) -> AreaPlan:
             "stamp": stamp,
         },
         target={"stamp": stamp, "verdict": verdict},
-        actual={"stamp": actual_stamp, "verdict": found.get("verdict")},
-        reasons=[Reason("a host is accepted for exactly one release, image, driver, set of GPUs and layout", "design")],
+        actual={"stamp": actual_stamp, "verdict": None if damage else found.get("verdict")},
+        reasons=[
+            Reason("a host is accepted for exactly one release, image, driver, set of GPUs and layout", "design"),
+            *([Reason(f"the stamp of the last test is unreadable ({damage}), so the host is tested again", "host")] if damage else []),
+        ],
         actions=[f"run the {context.request.smoke_tier} smoke test with {context.request.smoke_backend} on {len(context.gpus)} GPUs"],
     )
+
+
+def _damage(stamp: Any) -> str:
+    """What is wrong with a stamp that is there; empty where it can be compared, or where there is none."""
+    if stamp is None:
+        return ""
+    if "error" in stamp:
+        return str(stamp["error"])
+    lacking = [name for name in (*STAMPED, "verdict") if name not in stamp]
+    return f"it has no {', '.join(lacking)}" if lacking else ""
 
 
 def _gpu(gpu: Any) -> dict[str, Any]:

@@ -59,8 +59,24 @@ def test_an_anonymous_token_is_fetched_once_and_used(site: Site) -> None:
 
 def test_a_digest_that_left_the_registry(site: Site) -> None:
     put_image(site, NAME, "26.07-py3")
-    with pytest.raises(RegistryError, match=r"answered 404 \(no such page\), it is not there: .*playbooks/pin\.yml"):
+    with pytest.raises(RegistryError, match=r"answered 404 \(no such page\), this registry does not have the image that is locked, .*playbooks/pin\.yml"):
         resolve(site, expected="sha256:" + "5" * 64)
+
+
+def test_a_tag_that_is_not_there_is_no_matter_of_the_lock(site: Site) -> None:
+    with pytest.raises(RegistryError, match=r"answered 404 \(no such page\), there is no such image: check its name and tag \(pytorch_image_ref\)") as raised:
+        resolve(site)
+    assert "pin.yml" not in str(raised.value)
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_login_that_is_wanted_for_a_locked_image_is_not_a_missing_image(site: Site, status: int) -> None:
+    put = put_image(site, NAME, "26.07-py3")
+    site.paths[f"/v2/{NAME}/manifests/{put['index']}"] = (status, {"WWW-Authenticate": f'Bearer realm="{site.address}/token",service="tests"'}, b"")
+    site.paths["/token"] = b'{"token": "any"}'
+    with pytest.raises(RegistryError, match=f"answered {status}, the registry (wants a login|forbids it).*anonymous pulls") as raised:
+        resolve(site, expected=put["index"])
+    assert "pin.yml" not in str(raised.value)
 
 
 def test_a_body_that_is_not_its_digest_is_refused(site: Site) -> None:
@@ -102,7 +118,7 @@ def test_a_token_that_does_not_help(site: Site) -> None:
     put_image(site, NAME, "26.07-py3")
     ask_for_token(site, NAME)
     site.paths["/token"] = b'{"token": "wrong"}'
-    with pytest.raises(RegistryError, match="answered 401, the registry refuses anonymous pulls"):
+    with pytest.raises(RegistryError, match="answered 401, the registry wants a login"):
         resolve(site)
     site.paths["/token"] = b"{}"
     with pytest.raises(RegistryError, match="gave no token"):

@@ -5,9 +5,11 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from ansible_collections.rackready.gpu.plugins.plugin_utils import plan_text
@@ -100,6 +102,40 @@ def test_a_host_that_is_not_as_planned_at_the_end_says_where() -> None:
         "h100-01: the host differs from its plan in 1 area, nvidia_driver (units nvidia-persistenced.service is enabled, failed instead of enabled, active): "
         "run ansible-playbook -i inventory/site site.yml -l h100-01; if that has just run, its tasks above show the cause."
     )
+
+
+STAMPS: dict[str, tuple[Any, str]] = {
+    "no JSON": ({"error": "/var/lib/rackready/stamp.json: Expecting value: line 1 column 1 (char 0)"}, "/var/lib/rackready/stamp.json: Expecting value: line 1"),
+    "an error that is no text": ({"error": {"a": [1]}}, "{'a': [1]}"),
+    "empty": ({}, "it has no release, image_digest, driver, gpus, mig, tier, verdict"),
+    "half": ({"release": 1, "image_digest": [], "driver": None, "gpus": {}, "mig": 7}, "it has no tier, verdict"),
+}
+
+
+@pytest.mark.parametrize(("stamp", "words"), STAMPS.values(), ids=list(STAMPS))
+def test_a_stamp_that_cannot_be_read_is_said_to_be_so_and_the_host_is_tested_again(stamp: Any, words: str) -> None:
+    facts = apply_plan(BARE, plan_for(BARE))
+    facts["stamp"] = stamp
+    plan = plan_for(facts)
+    smoke = plan["areas"]["smoke_test"]
+    assert (plan["converged"], plan["refusals"], smoke["converged"], smoke["actual"]) == (True, [], False, {"stamp": "unreadable", "verdict": None})
+    text = "\n".join(plan_text.lines(plan, facts, load()))
+    assert "smoke_test: unreadable stamp -> accepted, 1 action" in text
+    assert f"because the stamp of the last test is unreadable ({words}" in text
+    assert "not tested" not in text
+    assert plan_text.diff(plan)["before"]
+
+
+def test_a_stamp_whose_values_are_of_other_types_is_no_match_and_no_crash() -> None:
+    facts = accept(apply_plan(BARE, plan_for(BARE)), plan_for(apply_plan(BARE, plan_for(BARE))))
+    for name in facts["stamp"]:
+        for value in (None, 1, [], {"a": {}}, "x"):
+            broken = copy.deepcopy(facts)
+            broken["stamp"][name] = value
+            plan = plan_for(broken)
+            assert plan["areas"]["smoke_test"]["converged"] is (name == "time")
+            assert plan_text.lines(plan, broken, load())
+            assert plan_text.diff(plan) is not None
 
 
 def test_every_area_that_differs_is_named_with_what_differs_there_first() -> None:
