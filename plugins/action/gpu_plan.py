@@ -30,9 +30,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]
     def run(self, tmp: Any = None, task_vars: Mapping[str, Any] | None = None) -> dict[str, Any]:
         result: dict[str, Any] = super().run(tmp, task_vars)
         task_vars = task_vars or {}
-        _validation, arguments = self.validate_argument_spec(
-            argument_spec={"refuse": {"type": "bool", "default": True}}
-        )
+        _validation, arguments = self.validate_argument_spec(argument_spec={"refuse": {"type": "bool", "default": True}})
         host = str(task_vars["inventory_hostname"])
         try:
             facts = host_plan.plain_facts((task_vars.get("ansible_facts") or {}).get("gpu_host"))

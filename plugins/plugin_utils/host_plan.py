@@ -11,7 +11,7 @@ from typing import Any
 from ansible_collections.rackready.gpu.plugins.plugin_utils import group_variables, planner, variables
 from ansible_collections.rackready.gpu.plugins.plugin_utils.catalog_loader import Catalog
 from ansible_collections.rackready.gpu.plugins.plugin_utils.request import RequestError, parse
-from ansible_collections.rackready.gpu.plugins.plugin_utils.variable_files import ambiguous_locks
+from ansible_collections.rackready.gpu.plugins.plugin_utils.variable_files import wrong_locks
 
 FACTS_SCHEMA = 1
 
@@ -38,7 +38,7 @@ def plan(facts: Mapping[str, Any], task_vars: Mapping[str, Any], template: Calla
     host = str(task_vars["inventory_hostname"])
     mistakes = [
         *group_variables.check(host, task_vars["hostvars"], task_vars, task),
-        *ambiguous_locks(map(str, task_vars.get("ansible_inventory_sources") or ())),
+        *wrong_locks(map(str, task_vars.get("ansible_inventory_sources") or ())),
     ]
     try:
         request = parse(variables.collect(task_vars, template), catalog)

@@ -37,6 +37,7 @@ class Manager:
     remove: str
     remove_held: str
     reinstall: str
+    hold: str
     unhold: str
     at_a_downgrade: str
     broken: tuple[str, str, str]
@@ -69,6 +70,7 @@ MANAGERS: Mapping[str, Manager] = {
         remove="apt-get remove",
         remove_held="apt-get remove --allow-change-held-packages",
         reinstall="apt-get install --reinstall",
+        hold="apt-mark hold",
         unhold="apt-mark unhold",
         at_a_downgrade="apt would stop at the downgrade",
         broken=("dpkg has half-installed packages", "nothing can be installed on top of them", "run dpkg --audit and dpkg --configure -a on the host"),
@@ -85,6 +87,7 @@ MANAGERS: Mapping[str, Manager] = {
         remove="dnf remove",
         remove_held="dnf remove",
         reinstall="dnf reinstall",
+        hold="dnf versionlock add",
         unhold="dnf versionlock delete",
         at_a_downgrade="dnf would leave it as it is",
         broken=(

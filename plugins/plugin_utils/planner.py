@@ -333,8 +333,14 @@ def _packages(context: Context, area: AreaPlan) -> list[str]:
         )
     foreign = context.held([name for name in moving if name not in newer and name not in area.desired.get("hold", [])])
     if foreign:
-        moves = ", ".join(f"{name} {moving[name][0]} (planned: {moving[name][1]})" for name in foreign)
-        refusals.append(refusal(f"Somebody holds {moves}", "it is not changed", f"run {manager.unhold} {' '.join(foreign)} if that is over, then run again"))
+        moves = ", ".join(f"{name} at {moving[name][0]} (planned: {moving[name][1]})" for name in foreign)
+        refusals.append(
+            refusal(
+                f"Somebody holds {moves} with {manager.hold}",
+                f"{'it is' if len(foreign) == 1 else 'they are'} not changed",
+                f"run {manager.unhold} {' '.join(foreign)} if that is over, then run again",
+            )
+        )
     return refusals
 
 

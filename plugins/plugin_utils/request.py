@@ -50,6 +50,7 @@ PREFIXES = (
 SECRET = frozenset({"docker_daemon_options", "gpu_tenants", "rackready_lock", "rackready_mirror", "smoke_test_env"})
 # jsonschema begins a message with the whole value that is wrong, and ends it with what is wrong.
 _LOCK_WORDS = 200
+_LOCK_KINDS: Mapping[type, str] = {type(None): "empty", list: "a list", str: "a text", bool: "a truth value"}
 
 
 class RequestError(Exception):
@@ -326,7 +327,9 @@ def _wrong_lock(asked: Mapping[str, Any]) -> Iterator[str]:
     lock = asked["rackready_lock"]
     error = next(iter(_validator()(_schema("lock")).iter_errors(lock)), None)
     where, what = "its top level", ""
-    if error is not None:
+    if not isinstance(lock, Mapping):
+        what = f"it is {_LOCK_KINDS.get(type(lock), 'a number')} and not the mapping that pin.yml writes"
+    elif error is not None:
         where, what = ".".join(str(step) for step in error.absolute_path) or where, error.message[-_LOCK_WORDS:]
     else:
         # The package manager would find a key that was cut only after the first changes.

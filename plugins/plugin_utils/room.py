@@ -32,7 +32,8 @@ def _read_only(disk: Mapping[str, Mapping[str, Any]], written: set[str]) -> Iter
         yield refusal(
             f"The file system of {', '.join(tops)} is read-only",
             "nothing can be written to it",
-            f"look in dmesg for an error that made the kernel do that, or at findmnt --target {tops[0]} for who mounted it so, and make it writable, then run again",
+            f"look in dmesg for an error that made the kernel do that, or at findmnt --target {tops[0]} for a mount of its own, and make it writable, "
+            "then run again",
         )
 
 

@@ -106,8 +106,8 @@ def repeated_key(text: str) -> tuple[str, int] | None:
     return None
 
 
-def ambiguous_locks(sources: Iterable[str]) -> list[str]:
-    """A sentence for each lock file of these inventories in which a key stands twice."""
+def wrong_locks(sources: Iterable[str]) -> list[str]:
+    """A sentence for each lock file of these inventories that Ansible reads and that is none: a key stands twice in it, or there is no lock."""
     found = []
     seen = set()
     for source in sources:
@@ -117,13 +117,17 @@ def ambiguous_locks(sources: Iterable[str]) -> list[str]:
         seen.add(directory)
         path = directory / "group_vars" / "all" / LOCK_FILE
         try:
-            repeated = repeated_key(path.read_text(encoding="utf-8"))
+            text = path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError):  # absent, or Ansible could not read it either
             continue
+        repeated = repeated_key(text)
+        pin = f"ansible-playbook -i {shlex.quote(source)} playbooks/pin.yml"
         if repeated is not None:
             key, line = repeated
-            pin = f"ansible-playbook -i {shlex.quote(source)} playbooks/pin.yml"
             found.append(f"{path}, line {line}, has {key} for the second time, so it is not clear what is locked: {lock_remedy(str(path), pin)}.")
+        elif "rackready_lock" not in text and not text.startswith("$ANSIBLE_VAULT"):
+            what = "has no rackready_lock in it" if text.strip() else "is empty"
+            found.append(f"{path} {what}, so nothing is locked: {lock_remedy(str(path), pin)}.")
     return found
 
 

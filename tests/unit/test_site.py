@@ -89,7 +89,11 @@ def test_verify_on_a_host_that_differs_says_one_sentence_and_does_not_print_the_
 @pytest.mark.parametrize(
     ("playbook", "task", "words"),
     [
-        ("site.yml", "Apply the plan", "gpu-01: this run has made no plan, as it began at a later task (--start-at-task), and each task rests on those before it"),
+        (
+            "site.yml",
+            "Apply the plan",
+            "gpu-01: this run has made no plan, as it began at a later task (--start-at-task), and each task rests on those before it",
+        ),
         ("playbooks/plan.yml", "Show the plan", "gpu-01: this run has made no plan, as it began at a later task (--start-at-task): run the whole playbook"),
         ("site.yml", "Install Docker", "Nothing ran, as no task fits --start-at-task 'Install Docker'."),
     ],

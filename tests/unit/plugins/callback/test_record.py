@@ -395,7 +395,9 @@ SELECTIONS = {
 
 
 @pytest.mark.parametrize("arguments", SELECTIONS.values(), ids=list(SELECTIONS))
-@pytest.mark.parametrize("text", [PLAN_ONLY, "- {name: Pin, hosts: all, gather_facts: false, tasks: [{name: Lock, rackready.gpu.stack_pin: {}}]}\n"], ids=["plan", "pin"])
+@pytest.mark.parametrize(
+    "text", [PLAN_ONLY, "- {name: Pin, hosts: all, gather_facts: false, tasks: [{name: Lock, rackready.gpu.stack_pin: {}}]}\n"], ids=["plan", "pin"]
+)
 def test_a_run_that_leaves_out_every_task_says_so_and_fails(project: Project, arguments: tuple[str, str], text: str) -> None:
     project.inventory({"h100-01": good_host()})
     project.playbook(text)

@@ -105,7 +105,10 @@ def test_a_host_that_is_not_as_planned_at_the_end_says_where() -> None:
 
 
 STAMPS: dict[str, tuple[Any, str]] = {
-    "no JSON": ({"error": "/var/lib/rackready/stamp.json: Expecting value: line 1 column 1 (char 0)"}, "/var/lib/rackready/stamp.json: Expecting value: line 1"),
+    "no JSON": (
+        {"error": "/var/lib/rackready/stamp.json: Expecting value: line 1 column 1 (char 0)"},
+        "/var/lib/rackready/stamp.json: Expecting value",
+    ),
     "an error that is no text": ({"error": {"a": [1]}}, "{'a': [1]}"),
     "empty": ({}, "it has no release, image_digest, driver, gpus, mig, tier, verdict"),
     "half": ({"release": 1, "image_digest": [], "driver": None, "gpus": {}, "mig": 7}, "it has no tier, verdict"),

@@ -391,7 +391,13 @@ def test_a_hold_of_somebody_else_is_respected() -> None:
     facts = of_docker(old, "24.0.9")
     assert plan_for(facts)["refusals"] == []
     facts["packages"]["installed"]["docker-ce"]["held"] = True
-    assert f"Somebody holds docker-ce {old} (planned: 5:29.2.1-1~debian.13~trixie)" in only(plan_for(facts)["refusals"])
+    assert only(plan_for(facts)["refusals"]) == (
+        f"Somebody holds docker-ce at {old} (planned: 5:29.2.1-1~debian.13~trixie) with apt-mark hold, so it is not changed: "
+        "run apt-mark unhold docker-ce if that is over, then run again."
+    )
+    facts["packages"]["installed"]["containerd.io"]["held"] = True
+    sentence = only(plan_for(facts)["refusals"])
+    assert "so they are not changed: run apt-mark unhold containerd.io docker-ce if that is over" in sentence
     serves = of_docker("5:28.5.1-1~debian.13~trixie", "28.5.1")
     serves["packages"]["installed"]["docker-ce"]["held"] = True
     assert plan_for(serves)["refusals"] == []

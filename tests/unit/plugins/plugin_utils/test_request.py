@@ -266,6 +266,15 @@ def test_a_damaged_lock_says_where_and_how_to_write_it_again() -> None:
     assert sentence.endswith("write it again with playbooks/pin.yml.")
 
 
+@pytest.mark.parametrize(
+    ("lock", "kind"), [(None, "empty"), ([], "a list"), ("text", "a text"), (1, "a number"), (float("inf"), "a number"), (True, "a truth value")], ids=str
+)
+def test_a_lock_of_another_type_is_named_by_its_type(lock: Any, kind: str) -> None:
+    assert mistakes({"rackready_lock": lock}) == [
+        f"rackready_lock is damaged at its top level (it is {kind} and not the mapping that pin.yml writes): write it again with playbooks/pin.yml."
+    ]
+
+
 @pytest.mark.parametrize("lock", [None, [], "text", {}, {"schema": 2}, float("inf")], ids=str)
 def test_a_lock_that_is_none_says_how_to_write_it_again(lock: Any) -> None:
     [sentence] = mistakes({"rackready_lock": lock})

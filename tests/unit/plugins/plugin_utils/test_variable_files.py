@@ -57,12 +57,27 @@ def test_a_lock_that_a_merge_left_twice_is_named_with_line_and_remedy(tmp_path: 
     (tmp_path / "hosts.yml").touch()
     hosts = "".join(f"h100-{number:02}.example.com," for number in range(40))  # longer than any name of a file
     sources = [str(tmp_path), str(tmp_path / "hosts.yml"), "h100-01,", hosts, str(tmp_path / "gone")]
-    assert variable_files.ambiguous_locks(sources) == []
+    assert variable_files.wrong_locks(sources) == []
     lock.write_text("rackready_lock: {}\nrackready_lock: {}\n", encoding="utf-8")
-    assert variable_files.ambiguous_locks(sources) == [
+    assert variable_files.wrong_locks(sources) == [
         f"{lock}, line 2, has rackready_lock for the second time, so it is not clear what is locked: take it back from version control, or remove it and "
         f"write it again (rm {lock} && ansible-playbook -i {tmp_path} playbooks/pin.yml)."
     ]
+
+
+WITHOUT = {**dict.fromkeys(("", "\n"), "is empty"), **dict.fromkeys(("---\n", "{}\n", "lock: 1\n"), "has no rackready_lock in it")}
+
+
+@pytest.mark.parametrize(("text", "what"), WITHOUT.items())
+def test_a_lock_file_without_a_lock_is_named_with_its_remedy(tmp_path: Path, text: str, what: str) -> None:
+    path = tmp_path / "group_vars/all/rackready_images.yml"
+    path.parent.mkdir(parents=True)
+    path.write_text(text, encoding="utf-8")
+    [sentence] = variable_files.wrong_locks([str(tmp_path)])
+    assert sentence.startswith(f"{path} {what}, so nothing is locked: take it back from version control, or remove it and write it again (rm {path} && ")
+    for good in ("rackready_lock: {}\n", "$ANSIBLE_VAULT;1.1;AES256\n61\n"):
+        path.write_text(good, encoding="utf-8")
+        assert variable_files.wrong_locks([str(tmp_path)]) == []
 
 
 @given(st.integers(min_value=0, max_value=len(WHOLE) - len("2026-12-01T04:00:00Z'\n")))
