@@ -11,13 +11,22 @@ from . import hosts
 from .engine import Engine
 from .errors import LabError
 from .paths import Layout
+from .up import owners
 
 
 def down(layout: Layout, engine: Engine, keep_images: bool, say: Callable[[str], None]) -> None:
-    """With KEEP_IMAGES only containers and network go: the next ``up`` is a matter of seconds."""
-    names = engine.containers()
+    """With KEEP_IMAGES only containers and network go: the next ``up`` is a matter of seconds. What the lab of another checkout uses stays."""
+    found = owners(engine)
+    others = sorted({owner for owner in found.values() if owner not in (None, str(layout.checkout))})
+    names = [name for name, owner in found.items() if owner == str(layout.checkout) or (owner is None and not others)]
     for name in names:
         hosts.remove(engine, name)
+    if others:
+        layout.fleet_file.unlink(missing_ok=True)
+        if not keep_images:
+            shutil.rmtree(layout.state, ignore_errors=True)
+        say(f"  removed {len(names)} containers with their volumes; network and images stay, as the lab of {', '.join(others)} uses them")
+        return
     networks = engine.ours("network")
     if networks:
         engine.run("network", "rm", *networks)

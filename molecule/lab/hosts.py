@@ -107,12 +107,23 @@ def wait(layout: Layout, engine: Engine, host: Host) -> None:
         time.sleep(0.3)
 
 
+def wait_for_login(layout: Layout, host: Host) -> None:
+    """Until SSH answers, whatever else a host that was kept is in; a LabError where it does not."""
+    deadline = time.monotonic() + UP_WITHIN
+    while not answers(layout, host):
+        if time.monotonic() > deadline:
+            raise LabError(f"{host.name} takes no login over SSH within {UP_WITHIN} s; look inside: docker exec -it {host.name} bash, then run this again")
+        time.sleep(0.3)
+
+
 def answers(layout: Layout, host: Host) -> bool:
     """A real login, with the checks that Ansible's connection has."""
     return (
         subprocess.run(
             [
-                *["ssh", "-F", "none", "-i", str(ssh.client_key(layout)), "-o", "IdentitiesOnly=yes", "-o", "BatchMode=yes", "-o", "ConnectTimeout=5"],
+                # ssh has no limit for what comes after the connection.
+                *["timeout", "20", "ssh", "-F", "none", "-i", str(ssh.client_key(layout)), "-o", "IdentitiesOnly=yes", "-o", "BatchMode=yes"],
+                *["-o", "ConnectTimeout=5"],
                 *["-o", f"UserKnownHostsFile={layout.ssh / 'known_hosts'}", "-o", "StrictHostKeyChecking=yes", f"root@{host.address}", "true"],
             ],
             stdin=subprocess.DEVNULL,

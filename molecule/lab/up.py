@@ -8,6 +8,7 @@ import dataclasses
 import os
 import shutil
 from collections.abc import Callable
+from pathlib import Path
 
 from . import distribution as distributions
 from . import fleet, host_image, hosts, network, repository, requirements, services, ssh, tls, torch_image
@@ -30,6 +31,7 @@ def image_id(engine: Engine, name: str) -> str:
 
 def up(layout: Layout, engine: Engine, name: str, say: Callable[[str], None]) -> None:
     requirements.check()
+    take_over(layout, engine, say)
     known = distributions.load(layout.code / "distributions.yml")
     wanted = fleet.load(layout.fleets, name, known)
     used = [known[key] for key in sorted({host.distribution for host in wanted})]
@@ -56,7 +58,6 @@ def up(layout: Layout, engine: Engine, name: str, say: Callable[[str], None]) ->
     )
     ssh.make(layout, wanted)
 
-    replace_other_checkout(layout, engine, say)
     inputs = services.container_inputs(layout, image_id(engine, SERVICES_IMAGE))
     steps.run(
         "services",
@@ -90,6 +91,9 @@ def up(layout: Layout, engine: Engine, name: str, say: Callable[[str], None]) ->
     kind = engine.kind(SERVICES_IMAGE)
     for host in wanted:
         up_host(layout, engine, steps, host, kind)
+    # On a busy machine one that answered may have stopped to while the others were made.
+    for host in wanted:
+        hosts.wait_for_login(layout, host)
     layout.fleet_file.write_text(name)
 
 
@@ -142,6 +146,7 @@ def up_host(layout: Layout, engine: Engine, steps: Steps, host: fleet.Host, kind
 
 def reset(layout: Layout, engine: Engine, name: str, say: Callable[[str], None]) -> None:
     """One host bare again: a new container from the image that is there."""
+    take_over(layout, engine, say)
     known = distributions.load(layout.code / "distributions.yml")
     host = find(fleet.load(layout.fleets, fleet_name(layout), known), name)
     kind = engine.kind(SERVICES_IMAGE)
@@ -172,10 +177,21 @@ def surplus(engine: Engine, wanted: list[fleet.Host]) -> list[str]:
     return [name for name in engine.containers("host") if name not in {host.name for host in wanted}]
 
 
-def replace_other_checkout(layout: Layout, engine: Engine, say: Callable[[str], None]) -> None:
-    """There is one lab a machine: its names and addresses are fixed. That of another checkout makes room."""
-    for name in engine.containers("services", "host"):
-        other = engine.label("container", name, CHECKOUT_LABEL)
+def take_over(layout: Layout, engine: Engine, say: Callable[[str], None]) -> None:
+    """There is one lab a machine: its names and addresses are fixed. That of another checkout is left alone, unless nobody can take it down any more."""
+    found = owners(engine, "services", "host")
+    for other in found.values():
+        if other not in (None, str(layout.checkout)) and (Path(str(other)) / "dev").is_file():
+            theirs = [each for each, owner in found.items() if owner == other]
+            raise LabError(
+                f"the lab of the checkout {other} is there ({', '.join(theirs)}), and a machine can have one only: take it down first ({other}/dev lab down)"
+            )
+    for name, other in found.items():
         if other != str(layout.checkout):
             hosts.remove(engine, name)
-            say(f"  removed          {name}: it belonged to the lab of {other}")
+            say(f"  removed          {name}: it belonged to the lab of {other or 'a checkout without a name'}, which is gone")
+
+
+def owners(engine: Engine, *roles: str) -> dict[str, str | None]:
+    """The lab's containers of these roles (all, if none is named) with the checkout that each was started from; None for the tools of a moment."""
+    return {name: engine.label("container", name, CHECKOUT_LABEL) for name in engine.containers(*roles)}
