@@ -221,7 +221,10 @@ class Context:
         """The refusal that the lock has nothing for a repository of this host."""
         entry = self._lock_entry(name)
         if entry is None:
-            return refusal(f"The lock has no packages of {name} for {self.distribution} on {self.architecture}", why, PIN_REMEDY)
+            # pin.yml does not read the hosts: without this it would write the same lock again.
+            cell = f"{self.distribution}/{self.architecture}"
+            remedy = PIN_REMEDY if cell in self.request.pin_for else f"add {cell} to rackready_pin_for in the inventory, then {PIN_REMEDY}"
+            return refusal(f"The lock has no packages of {name} for {self.distribution} on {self.architecture}", why, remedy)
         here = self.repository(name)
         address = here.url if here else "another address"
         return refusal(f"The lock was written for {name} at {entry['url']} and this host uses {address}", "its key and versions may be other ones", PIN_REMEDY)

@@ -131,7 +131,10 @@ def test_dkms_that_is_there_needs_no_epel() -> None:
     del content["repositories"]["epel/rocky-9/x86_64"]
     assert plan_of(rocky(packages={"dkms": "3.2.2-1.el9"}), rackready_lock=content)["refusals"] == []
     sentence = only(plan_of(rocky(), rackready_lock=content)["refusals"])
-    assert sentence == "The lock has no packages of epel for rocky-9 on x86_64, so nothing would build the kernel modules: run playbooks/pin.yml."
+    assert sentence == (
+        "The lock has no packages of epel for rocky-9 on x86_64, so nothing would build the kernel modules: "
+        "add rocky-9/x86_64 to rackready_pin_for in the inventory, then run playbooks/pin.yml."
+    )
 
 
 def test_arm64_and_kernels_with_64k_pages() -> None:

@@ -129,10 +129,13 @@ def test_a_stamp_that_cannot_be_read_is_said_to_be_so_and_the_host_is_tested_aga
     assert plan_text.diff(plan)["before"]
 
 
+VALUES: tuple[Any, ...] = (None, 1, [], {"a": {}}, "x")
+
+
 def test_a_stamp_whose_values_are_of_other_types_is_no_match_and_no_crash() -> None:
     facts = accept(apply_plan(BARE, plan_for(BARE)), plan_for(apply_plan(BARE, plan_for(BARE))))
     for name in facts["stamp"]:
-        for value in (None, 1, [], {"a": {}}, "x"):
+        for value in VALUES:
             broken = copy.deepcopy(facts)
             broken["stamp"][name] = value
             plan = plan_for(broken)

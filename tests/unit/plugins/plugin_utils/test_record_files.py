@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.rackready.gpu.plugins.plugin_utils import record_files
 from ansible_collections.rackready.gpu.plugins.plugin_utils.record_files import (
     Destination,
     folder_of,
@@ -194,7 +193,7 @@ def test_what_keeps_a_record_from_being_written_is_tried_and_refused_with_path_u
     def full(descriptor: int) -> None:
         raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr(record_files.os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", full)
     sentence = refusal("h1", "kept", Destination(tmp_path))
     user = pwd.getpwuid(os.geteuid()).pw_name
     assert sentence is not None
