@@ -35,7 +35,7 @@ _LOCKS = {
 _DNF_LOCK = "var/lib/dnf/rpmdb_lock.pid"
 VERSIONLOCK = "etc/dnf/plugins/versionlock.list"
 VERSIONLOCK_SWITCH = "etc/dnf/plugins/versionlock.conf"
-_KERNEL_DEVEL = re.compile(r"kernel-(?:(?P<variant>[a-z0-9]+)-)?devel")
+_KERNEL_DEVEL = re.compile(r"kernel-(?:(?P<variant>[a-z0-9]+(?:-debug)?)-)?(?P<what>devel(?:-matched)?)")
 # name, epoch where there is one, version, release, architecture
 _RPM_FORMAT = "%{NAME}\\t%|EPOCH?{%{EPOCH}:}|%{VERSION}-%{RELEASE}\\t%{ARCH}\\n"
 
@@ -141,7 +141,7 @@ def _rpms(listing: str, kernel_release: str) -> Iterator[tuple[str, str, str]]:
         version = version[2:] if version.startswith("0:") else version
         devel = _KERNEL_DEVEL.fullmatch(name)
         if devel and f"{version}.{architecture}{'+' + devel['variant'] if devel['variant'] else ''}" == kernel_release:
-            yield f"kernel-devel-{kernel_release}", version, architecture
+            yield f"kernel-{devel['what']}-{kernel_release}", version, architecture
         elif _RELEVANT.fullmatch(name):
             yield name, version, architecture
 

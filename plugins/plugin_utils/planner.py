@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from ansible_collections.rackready.gpu.plugins.plugin_utils import apt_sources, room, versionlock, yum_sources
+from ansible_collections.rackready.gpu.plugins.plugin_utils import apt_sources, el_kernels, room, versionlock, yum_sources
 from ansible_collections.rackready.gpu.plugins.plugin_utils.areas import (
     docker,
     host_tuning,
@@ -348,7 +348,10 @@ def _excluded(context: Context, touched: list[AreaPlan]) -> list[str]:
     """Packages that dnf is told not to see: it would find no solution, or none with the planned version."""
     wanted = {name: version or "any" for area in touched for name, version in differing(context, area.packages).items()}
     # What provides the headers of a kernel is a package of another name.
-    wanted.update({name if " = " not in name else "kernel-devel": "any" for area in touched for name in area.archive_packages})
+    named = {"kernel-devel-uname-r": el_kernels.devel(str(context.facts["kernel"]["release"]))}
+    before = (package for area in touched for package in area.desired.get("before", {"packages": []})["packages"])
+    archive = [*before, *(package for area in touched for package in area.archive_packages)]
+    wanted.update({named.get(name := _name_and_version(package)[0], name): "any" for package in archive})
     found = versionlock.blocking(context.facts["files"], context.facts["packages"]["excludes"], wanted)
     if not found:
         return []
@@ -387,11 +390,10 @@ def _archive(context: Context, planned: Mapping[str, AreaPlan]) -> list[dict[str
         return []
     known = context.known_distribution
     kernel = context.facts["kernel"]["release"]
-    headers = known["headers"].format(kernel=kernel) in names
+    headers = any(name == known["headers"].format(kernel=kernel) or name == el_kernels.matched(kernel) for name in names)
     common = {"architecture": known["architectures"][context.architecture], "packages": dict(map(_name_and_version, names))}
     if context.manager == "dnf":
-        hint = f"the repositories have moved on from the running kernel {kernel} or one is not enabled; install and boot the newest kernel first"
-        hint = hint if headers else "enable the repository of the distribution that has it"
+        hint = el_kernels.moved_on(context.facts["kernel"], context.order) if headers else "enable the repository of the distribution that has it"
         own = yum_sources.of_host(context.facts["files"], context.release_of_distribution, context.architecture) or []
         return [{"name": context.distribution, "url": source.urls[0], "type": "rpm", "streams": [], **common, "hint": hint} for source in own]
     hint = f"the archive has moved on from the running kernel {kernel} or a suite is missing in /etc/apt; install and boot the newest kernel first"

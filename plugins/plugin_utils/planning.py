@@ -566,19 +566,23 @@ def package_actions(context: Context, packages: Mapping[str, str | None], hold: 
     return [*actions, f"hold {' '.join(free)}"] if free else actions
 
 
-def package_set(context: Context, packages: Mapping[str, str | None], hold: Sequence[str], also: Sequence[str] = ()) -> dict[str, Any]:
-    """What the role package_set reads: packages as the package manager takes them, after those that must only be there, and what holds them.
+def package_set(context: Context, packages: Mapping[str, str | None], hold: Sequence[str], before: Sequence[str] = (), otherwise: str = "") -> dict[str, Any]:
+    """What the role package_set reads: packages as the package manager takes them, and what holds them.
+
+    ``before`` must be there when the others are installed: apt configures it in time, rpm orders a transaction only by what packages require, so dnf installs
+    it in one of its own. ``otherwise`` says what it means when that cannot be done.
 
     apt holds what is installed. dnf's versionlock also says beforehand which versions may be installed, so of what an area does not install itself (libraries
     that come along) only what is already at the planned upstream version is locked: the old lock of another would stop the transaction.
     """
-    install = [*also, *(context.packaging.spec(name, version) for name, version in packages.items())]
+    install = [context.packaging.spec(name, version) for name, version in packages.items()]
     if context.manager != "dnf":
-        return {"manager": context.manager, "install": install, "hold": list(hold)}
+        return {"manager": context.manager, "install": [*before, *install], "hold": list(hold)}
     planned = {context.order.upstream(version) for name in hold if (version := packages.get(name)) is not None}
     versions = {name: packages.get(name) or context.installed(name) for name in hold}
     lines = [versionlock.line(name, version) for name, version in versions.items() if version is not None and context.order.upstream(version) in planned]
-    return {"manager": "dnf", "install": install, "hold": list(hold), "lock": {"package": context.lock_package, "lines": lines}}
+    first = {"before": {"packages": list(before), "otherwise": otherwise}} if before else {}
+    return {"manager": "dnf", **first, "install": install, "hold": list(hold), "lock": {"package": context.lock_package, "lines": lines}}
 
 
 def packages_state(context: Context, packages: Mapping[str, str | None]) -> tuple[dict[str, str | None], dict[str, str | None]]:

@@ -129,7 +129,7 @@ def apply_plan(facts: Facts, plan: Plan) -> Facts:
         for spec in areas[name]["files"]:
             after["files"][spec["path"]] = spec["content"]
     for name in ("nvidia_driver", "nvidia_fabric", "docker", "nvidia_container_toolkit"):
-        _install(after, areas[name].get("install", []))
+        _install(after, [*areas[name].get("before", {"packages": []})["packages"], *areas[name].get("install", [])])
         _hold(after, name, areas[name])
         for unit in areas[name].get("units", []):
             after["units"][unit] = {"load": "loaded", "active": "active", "enabled": "enabled"}
@@ -168,6 +168,8 @@ def _install(facts: Facts, install: list[str]) -> None:
     installed = facts["packages"]["installed"]
     for entry in install:
         name, version = _taken_apart(entry, facts["packages"]["manager"])
+        if name == "kernel-devel-matched":  # in the facts those of the running kernel only
+            name = f"{name}-{facts['kernel']['release']}"
         if version or name not in installed:
             installed[name] = {"version": version or "26.1.5-1", "held": False}
 

@@ -144,8 +144,9 @@ def update_initramfs(arguments: list[str]) -> int:
 
 
 def dracut(arguments: list[str]) -> int:
-    """``dracut [--force] [--regenerate-all]``: without --force it leaves an image that is there alone, and fails."""
-    name = f"initramfs-{Kernel().release}.img"
+    """``dracut [--force] [--regenerate-all] [--kver RELEASE]``: without --force it leaves an image that is there alone, and fails."""
+    release = arguments[arguments.index("--kver") + 1] if "--kver" in arguments else Kernel().release
+    name = f"initramfs-{release}.img"
     if (Path("/boot") / name).exists() and not {"-f", "--force", "--regenerate-all"} & set(arguments):
         print(f"dracut: Will not override existing initramfs (/boot/{name}) without --force", file=sys.stderr)
         return 1

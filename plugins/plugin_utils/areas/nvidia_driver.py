@@ -11,7 +11,7 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any
 
-from ansible_collections.rackready.gpu.plugins.plugin_utils import signed_modules, versionlock
+from ansible_collections.rackready.gpu.plugins.plugin_utils import el_kernels, signed_modules, versionlock
 from ansible_collections.rackready.gpu.plugins.plugin_utils.catalog_loader import Table
 from ansible_collections.rackready.gpu.plugins.plugin_utils.planning import (
     PIN_REMEDY,
@@ -69,13 +69,12 @@ def plan(context: Context) -> AreaPlan:
     for name in [name for name, found in driver.items() if found is None]:
         refusals.append(refusal(f"The lock has no {name} {version}", "the driver's packages would not match each other", PIN_REMEDY))
     build, build_files, build_questions, build_refusals = _build(context, cell)
-    refusals += [*build_refusals, *signed.refusals]
+    refusals += [*build_refusals, *signed.refusals, *_real_time(context)]
     if refusals:
         return AreaPlan(refusals=refusals, warnings=warnings)
 
-    distribution = context.known_distribution
     built = not signed.packages
-    missing_headers = [] if context.facts["kernel"]["headers"] or not built else [distribution["headers"].format(kernel=context.facts["kernel"]["release"])]
+    missing_headers = _headers(context, build) if built else []
     modules, units = list(context.catalog.drivers["modules"]), list(context.catalog.drivers["units"])
     load = FileSpec(
         "/etc/modules-load.d/rackready-nvidia.conf", "# Managed by rackready (role nvidia_driver).\n" + "".join(f"{module}\n" for module in modules)
@@ -94,7 +93,7 @@ def plan(context: Context) -> AreaPlan:
     nouveau = bool(context.facts["modules"]["nouveau"]["loaded"])
     # A blacklist holds at the next boot only if the initramfs has it; until the driver is loaded an earlier run may have stopped before that.
     rebuild = context.file_state(NOUVEAU) != "as planned" or nouveau or not module["loaded"]
-    initramfs = list(distribution["initramfs_command"]) if rebuild else []
+    initramfs = _initramfs_commands(context) if rebuild else []
     build_command = _build_command(context, driver) if built else []
     stream_desired, stream_target, stream_actual, stream_actions = _stream(context)
     area = AreaPlan(
@@ -103,10 +102,10 @@ def plan(context: Context) -> AreaPlan:
             "version": version,
             "flavour": context.driver_flavour,
             "files": [spec.as_dict() for spec in files],
-            **package_set(context, packages, hold, missing_headers),
+            **package_set(context, packages, hold, missing_headers, el_kernels.moved_on(context.facts["kernel"], context.order)),
             **stream_desired,
             "build_command": build_command,
-            "initramfs_command": initramfs,
+            "initramfs_commands": initramfs,
             "modules": modules,
             "units": units,
             "unload": ["nouveau"] if nouveau else [],
@@ -138,7 +137,8 @@ def plan(context: Context) -> AreaPlan:
         packages=packages,
         files=files,
         repositories=[repository.question({**_libraries(context, locked, rule), **driver}, _streams(context), locked), *build_questions] if built else [],
-        archive_packages=[*missing_headers, *context.to_be_there([context.lock_package])],
+        # Headers and what matches them come and go together: they are asked for once.
+        archive_packages=[*missing_headers[:1], *context.to_be_there([context.lock_package])],
     )
     if not built:  # from the distribution's archive, in exactly these versions
         area.archive_packages += [f"{name} = {package}" for name, package in signed.packages.items() if context.installed(name) != package]
@@ -146,7 +146,7 @@ def plan(context: Context) -> AreaPlan:
         *file_actions(context, files),
         *stream_actions,
         *(["unload nouveau"] if nouveau else []),
-        *(["rebuild the initramfs"] if initramfs else []),
+        *(f"rebuild the initramfs{f' of {command[-1]}' if len(initramfs) > 1 else ''}" for command in initramfs),
         *(f"install {name}" for name in [*missing_headers, *context.to_be_there([context.lock_package])]),
         *package_actions(context, packages, hold),
         *([f"build the kernel modules for {context.facts['kernel']['release']}"] if build_command else []),
@@ -175,6 +175,32 @@ def _build(context: Context, cell: Table) -> tuple[dict[str, str | None], list[F
     if repository is None or locked is None:
         return {}, [], [], [context.unlocked(build["repository"], "nothing would build the kernel modules")]
     return packages, repository.files(locked["key"]), [repository.question(packages, locked=locked)], []
+
+
+def _headers(context: Context, build: Mapping[str, str | None]) -> list[str]:
+    """What must be there before modules are built: the running kernel's headers, and with dnf what keeps dkms, which is yet to come, from taking a kernel."""
+    kernel = str(context.facts["kernel"]["release"])
+    headers = [] if context.facts["kernel"]["headers"] else [context.known_distribution["headers"].format(kernel=kernel)]
+    matched = el_kernels.matched(kernel) if context.manager == "dnf" and context.to_be_there(build) else None
+    return headers if matched is None or context.installed(f"kernel-devel-matched-{kernel}") is not None else [*headers, matched]
+
+
+def _real_time(context: Context) -> list[str]:
+    """NVIDIA's modules refuse to be built for such a kernel. Who made them work there all the same has them already."""
+    kernel, module = str(context.facts["kernel"]["release"]), context.facts["modules"]["nvidia"]
+    if not el_kernels.real_time(kernel) or module["loaded"] or module["available"] is not None:
+        return []
+    what = f"The host runs the real-time kernel {kernel}, for which NVIDIA's kernel modules refuse to be built (PREEMPT_RT)"
+    return [refusal(what, "there would be no driver", "boot the ordinary kernel of the distribution and run again")]
+
+
+def _initramfs_commands(context: Context) -> list[list[str]]:
+    """What rebuilds the initramfs of every kernel that is installed, as any of them may boot next; one that a removed kernel left behind is no concern."""
+    command = list(context.known_distribution["initramfs_command"])
+    if "{kernel}" not in command:
+        return [command]
+    kernels = [context.facts["kernel"]["release"], *context.facts["kernel"]["others"]]
+    return [[kernel if word == "{kernel}" else word for word in command] for kernel in kernels]
 
 
 def _build_command(context: Context, driver: Mapping[str, str | None]) -> list[str]:

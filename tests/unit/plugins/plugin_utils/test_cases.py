@@ -106,8 +106,8 @@ PLANS: dict[str, Case] = {
             **NO_FABRIC,
             **OPEN,
             ("areas", "nvidia_fabric", "reasons", 0, "rule"): NO_NVSWITCH,
+            driver("before", "packages"): [f"kernel-devel-uname-r = {EL_KERNEL}", "kernel-devel-matched = 5.14.0-570.12.1.el9_6"],
             driver("install"): [
-                f"kernel-devel-uname-r = {EL_KERNEL}",
                 "dkms",
                 "nvidia-driver-cuda-3:595.91.07-1.el9",
                 "kmod-nvidia-open-dkms-3:595.91.07-1.el9",

@@ -11,10 +11,13 @@ from functools import cache
 from typing import Any
 
 import pytest
+from ansible_collections.rackready.gpu.plugins.module_utils.sources import look
+from ansible_collections.rackready.gpu.plugins.module_utils.web import Web
 
 from tests.unit import plans
 from tests.unit.hosts import CONVERGED, ROCKY, YUM_REPOSITORIES, facts_for
 from tests.unit.plans import apply_plan, lock_for, plan_for
+from tests.unit.sites import Site, package_xml, primary_xml, put_rpm_repository, served
 
 Plan = dict[str, Any]
 LOCKED = "/etc/dnf/plugins/versionlock.list"
@@ -94,7 +97,10 @@ def test_every_package_is_looked_for_before_anything_changes() -> None:
     host = repositories["rocky-9"]
     assert host["packages"] == {"kernel-devel-uname-r": ROCKY["kernel"], "python3-dnf-plugin-versionlock": None}
     assert host["url"] == "https://dl.rockylinux.org/pub/rocky/9/AppStream/x86_64/os/"
-    assert host["hint"].startswith(f"the repositories have moved on from the running kernel {ROCKY['kernel']} or one is not enabled")
+    assert host["hint"] == (
+        f"kernel-devel-5.14.0-570.12.1.el9_6, which the driver is built with for the running kernel {ROCKY['kernel']}, is not in any enabled repository any "
+        "more; install the newest kernel, reboot the host and run again, or enable a repository that keeps the older ones"
+    )
 
 
 def test_repositories_that_nobody_can_ask_are_said() -> None:
@@ -107,7 +113,7 @@ def test_repositories_that_nobody_can_ask_are_said() -> None:
 
 
 def test_with_headers_the_hint_is_about_the_repository() -> None:
-    (*_others, host) = plan_of(rocky(headers=True))["sources"]["repositories"]
+    (*_others, host) = plan_of(rocky(headers=True, packages={"dkms": "3.2.2-1.el9"}))["sources"]["repositories"]
     assert host["packages"] == {"python3-dnf-plugin-versionlock": None}
     assert host["hint"] == "enable the repository of the distribution that has it"
 
@@ -142,8 +148,92 @@ def test_arm64_and_kernels_with_64k_pages() -> None:
     facts = rocky(architecture="aarch64", kernel=kernel, pci_id="10de:2342", nvswitches=0, gpus=1)
     plan = plan_of(facts, rackready_lock=lock("rocky-9/aarch64"), gpu_expected=None)
     assert plan["refusals"] == []
-    assert desired(plan)["install"][0] == f"kernel-devel-uname-r = {kernel}"
+    assert desired(plan)["before"]["packages"] == [f"kernel-devel-uname-r = {kernel}", "kernel-64k-devel-matched = 5.14.0-570.el9"]
+    assert desired(plan)["before"]["otherwise"].startswith(f"kernel-64k-devel-5.14.0-570.el9, which the driver is built with for the running kernel {kernel}")
+    excluded = rocky(architecture="aarch64", kernel=kernel, pci_id="10de:2342", nvswitches=0, gpus=1, excludes=("kernel-64k-devel",))
+    refused = plan_of(excluded, rackready_lock=lock("rocky-9/aarch64"), gpu_expected=None)["refusals"]
+    assert only(refused).startswith("dnf is told not to see kernel-64k-devel (kernel-64k-devel)")
     assert plan["sources"]["repositories"][0]["url"].endswith("/rhel9/sbsa/")
+
+
+# --- kernels
+
+
+def test_headers_come_in_a_transaction_before_what_is_built_with_them() -> None:
+    """rpm orders by what packages require, NVIDIA's require no headers, and a module that could not be built is no error there."""
+    driver = desired(plan_of(rocky()))
+    assert driver["before"]["packages"] == [f"kernel-devel-uname-r = {ROCKY['kernel']}", "kernel-devel-matched = 5.14.0-570.12.1.el9_6"]
+    assert not any("kernel-" in name for name in driver["install"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "before"),
+    [
+        # dkms asks for headers that match a kernel, and would take the newest kernel along.
+        ({"headers": True}, ["kernel-devel-matched = 5.14.0-570.12.1.el9_6"]),
+        ({"headers": True, "packages": {f"kernel-devel-matched-{ROCKY['kernel']}": "5.14.0-570.12.1.el9_6"}}, None),
+        ({"headers": True, "packages": {"dkms": "3.2.2-1.el9"}}, None),
+        ({"packages": {"dkms": "3.2.2-1.el9"}}, [f"kernel-devel-uname-r = {ROCKY['kernel']}"]),
+        # Of a kernel that is no package of this family nothing more is known.
+        ({"kernel": "6.18.44-fc-v1045"}, ["kernel-devel-uname-r = 6.18.44-fc-v1045"]),
+        ({"kernel": "6.12.0-124.el10_1.x86_64+debug", "headers": True}, ["kernel-debug-devel-matched = 6.12.0-124.el10_1"]),
+    ],
+)
+def test_what_must_be_there_before(changes: dict[str, Any], before: list[str] | None) -> None:
+    plan = plan_of(rocky(**changes))
+    assert plan["refusals"] == []
+    assert desired(plan).get("before", {"packages": None})["packages"] == before
+
+
+@pytest.mark.parametrize(
+    ("others", "remedy"),
+    [
+        (
+            {"5.14.0-611.el9.x86_64": True, "5.14.0-503.el9.x86_64": True},
+            "reboot the host into 5.14.0-611.el9.x86_64, the newest kernel that is installed, and",
+        ),
+        ({"5.14.0-503.el9.x86_64": True}, "install the newest kernel, reboot the host and run again, or enable a repository that keeps the older ones"),
+    ],
+)
+def test_headers_that_left_the_repositories_are_one_sentence_before_anything_changes(others: dict[str, bool], remedy: str) -> None:
+    plan = plan_of(rocky(other_kernels=others))
+    asked = [entry for entry in plan["sources"]["repositories"] if entry["name"] == "rocky-9"]
+    newer = {"kernel-devel-uname-r": "5.14.0-611.el9.x86_64"}
+    primary = primary_xml(
+        {"kernel-devel-matched": ["5.14.0-611.el9"], "python3-dnf-plugin-versionlock": ["4.3.0-21.el9"]},
+        *[package_xml("kernel-devel", "5.14.0-611.el9", provides=newer)],
+    )
+    site = Site()
+    for number, _entry in enumerate(asked):
+        put_rpm_repository(site, f"/{number}/", primary if number else primary_xml({}))
+    with served(site):
+        questions = [{**entry, "url": f"{site.address}/{number}/"} for number, entry in enumerate(asked)]
+        problems = look("rocky-01", questions, [], Web(5, None).fetch, Web(5, None).ask)["problems"]
+    places = " and ".join(entry["url"] for entry in questions)
+    (problem,) = problems
+    assert problem.startswith(
+        f"rocky-01: {places} has no kernel-devel-uname-r {ROCKY['kernel']} (its newest is 5.14.0-611.el9.x86_64): kernel-devel-5.14.0-570.12.1.el9_6, which "
+        f"the driver is built with for the running kernel {ROCKY['kernel']}, is not in any enabled repository any more; {remedy}"
+    )
+
+
+@pytest.mark.parametrize("kernel", ["5.14.0-570.12.1.el9_6.x86_64+rt", "5.14.0-70.13.1.rt21.83.el9_0.x86_64"])
+def test_real_time_kernels_are_refused_until_somebody_made_the_driver_work_there(kernel: str) -> None:
+    assert only(plan_of(rocky(kernel=kernel))["refusals"]) == (
+        f"The host runs the real-time kernel {kernel}, for which NVIDIA's kernel modules refuse to be built (PREEMPT_RT), so there would be no driver: "
+        "boot the ordinary kernel of the distribution and run again."
+    )
+    built = rocky(**{**CONVERGED, "docker": None, "daemon_json": None, "streams": {"nvidia-driver": "580-open"}, "kernel": kernel})
+    assert plan_of(built)["refusals"] == []
+
+
+def test_the_initramfs_of_every_kernel_that_can_boot_next_learns_that_nouveau_is_out() -> None:
+    plan = plan_of(rocky(other_kernels={"5.14.0-611.el9.x86_64": True}))
+    kernels = [ROCKY["kernel"], "5.14.0-611.el9.x86_64"]
+    assert desired(plan)["initramfs_commands"] == [["dracut", "--force", "--kver", kernel] for kernel in kernels]
+    assert [action for action in plan["areas"]["nvidia_driver"]["actions"] if "initramfs" in action] == [
+        f"rebuild the initramfs of {kernel}" for kernel in kernels
+    ]
 
 
 # --- streams
@@ -240,12 +330,16 @@ def test_locks_of_others_that_are_in_the_way_are_named(locked: str, words: str |
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"excludes": ("kernel*",)}, "dnf is told not to see kernel-devel (kernel*), so it cannot install what is planned: take that out of excludepkgs"),
+        (
+            {"excludes": ("kernel*",)},
+            "dnf is told not to see kernel-devel, kernel-devel-matched (kernel*), so it cannot install what is planned: take that out of excludepkgs",
+        ),
         ({"excludes": ("*nvidia-driver*", "vim")}, "dnf is told not to see nvidia-driver-cuda (*nvidia-driver*)"),
         ({"excludes": ("dkms", "docker-ce")}, "dnf is told not to see dkms, docker-ce (dkms, docker-ce)"),
         ({"files": {LOCKED: "!docker-ce-3:29.2.1-*\n"}}, "dnf is told not to see docker-ce (!docker-ce-3:29.2.1-*)"),
         ({"files": {LOCKED: "!docker-ce-3:28.*\n# !dkms\n"}}, None),
-        ({"excludes": ("kernel*",), "headers": True}, None),
+        ({"excludes": ("kernel*",), "headers": True}, "dnf is told not to see kernel-devel-matched (kernel*)"),
+        ({"excludes": ("kernel*",), "headers": True, "packages": {"dkms": "3.2.2-1.el9"}}, None),
     ],
 )
 def test_packages_that_dnf_is_told_not_to_see_are_refused_before_anything_changes(changes: dict[str, Any], words: str | None) -> None:

@@ -644,7 +644,7 @@ def test_the_newest_locked_version_of_the_branch_is_taken() -> None:
 def test_nouveau_is_unloaded_and_kept_out_of_the_initramfs() -> None:
     driver = plan_for(facts_for(nouveau=True))["areas"]["nvidia_driver"]
     assert "unload nouveau" in driver["actions"]
-    assert driver["desired"]["initramfs_command"] == ["update-initramfs", "-u", "-k", "all"]  # -u alone is for the newest kernel
+    assert driver["desired"]["initramfs_commands"] == [["update-initramfs", "-u", "-k", "all"]]  # -u alone is for the newest kernel
 
 
 def test_daemon_json_is_merged() -> None:
