@@ -182,8 +182,11 @@ def reported(facts: dict[str, Any]) -> dict[str, Any]:
     if facts["packages"]["manager"] == "apt":
         status = "".join(f"Package: {name}\nStatus: install ok installed\nVersion: 1\nArchitecture: all\n\n" for name in installed)
         return parse_dpkg_status(status, kernel, facts["architecture"])
-    devel = f"kernel-devel\t{kernel.rpartition('.')[0]}\t{kernel.rpartition('.')[2]}\n"
-    listing = "".join(devel if name.startswith("kernel-devel-") else f"{name}\t{entry['version']}\tnoarch\n" for name, entry in installed.items())
+    of_kernel = f"{kernel.rpartition('.')[0]}\t{kernel.rpartition('.')[2]}"
+    listing = "".join(
+        f"{name.removesuffix(f'-{kernel}')}\t{of_kernel}\n" if name.endswith(f"-{kernel}") else f"{name}\t{entry['version']}\tnoarch\n"
+        for name, entry in installed.items()
+    )
     found = parse_rpm_list(listing, facts["files"].get(versionlock.FILE, "").splitlines(), [], kernel)
     libraries = plans.LIBRARY_PACKAGES["dnf"]  # these are locked once the plan was made again
     assert [name for name, entry in found.items() if entry["held"] != installed[name]["held"] and name not in libraries] == []
