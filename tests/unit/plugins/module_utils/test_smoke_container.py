@@ -165,6 +165,14 @@ class TestNoResult:
         found = without_result(0, STAGE, ran([[], []], None, error="docker cannot be started"))
         assert (found.status, found.reason) == ("could_not_run", "the container was not started: docker cannot be started")
 
+    def test_a_rank_that_never_spoke(self) -> None:
+        found = without_result(1, STAGE, ran(STARTED, 1))
+        assert (found.status, found.reason) == ("could_not_run", "rank 1 never reported: exit status 1")
+
+    def test_an_end_in_a_stage_of_which_nobody_says_whose_it_was(self) -> None:
+        found = without_result(1, STAGE, ran([until(STAGE), until(STAGE, 1)], 1))
+        assert (found.status, found.reason) == ("could_not_run", "rank 1 was in it when the run ended: exit status 1")
+
     def test_a_line_that_breaks_off_is_shown_as_far_as_it_goes(self) -> None:
         half = lines(0, rank_events(0, 2))[8] + "x" * 600
         found = without_result(0, STAGE, ran(stdout=["words", half]))
@@ -188,6 +196,10 @@ class TestLimits:
         assert (check["status"], check["reason"], check["remedy"]) == ("could_not_run", "no rank told its limits: exit status 1", SILENT_REMEDY)
         assert check["floor"] == {"ulimits": ["memlock=-1", "stack=67108864"], "shm_size": "1g"}
 
+    def test_without_a_container_nobody_tells_any(self) -> None:
+        check = container_limits(ran([[], []], None, error="docker cannot be started"))
+        assert (check["status"], check["reason"]) == ("could_not_run", "no rank told its limits: docker cannot be started")
+
     def test_one_that_a_rank_told_counts(self) -> None:
         check = container_limits(ran([rank_events(0, 2), STARTED[0]]))
         assert (check["status"], check["reason"], check["remedy"], check["value"]) == ("pass", None, None, LIMITS)
@@ -207,6 +219,9 @@ class TestLimits:
     def test_what_pytorch_needs_on_gpus(self, limits: Any, problems: list[str]) -> None:
         found = limit_problems({**LIMITS, "ulimits": limits}, container(ulimits=[]))
         assert [problem.split()[0] for problem in found] == problems
+        if not limits:
+            # What was not told is taken for nothing.
+            assert all(" is 0 bytes, " in problem for problem in found)
 
     @pytest.mark.parametrize(
         ("shm", "asked", "words"),
