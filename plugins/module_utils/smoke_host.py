@@ -207,7 +207,7 @@ def gpu_model(gpu: ExpectedGpu, facts: Facts, bought: Bought | None, cuda: Mappi
         problems.append(f"nvidia-smi calls it {said['name']}, the plan says {gpu.name}")
     # CUDA adds the profile to the name of a part of a GPU.
     alike = named == said["name"] or (gpu.instance is not None and str(named).startswith(f"{said['name']} MIG "))
-    if cuda is not None and named and not alike:
+    if named and not alike:
         problems.append(f"CUDA calls it {named}, nvidia-smi {said['name']}")
     if problems:
         remedy = "this is another card than was bought or planned: correct gpu_expected or the inventory, or send the card back; then plan again"

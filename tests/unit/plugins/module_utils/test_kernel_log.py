@@ -109,6 +109,14 @@ class TestRecords:
         log.look()
         assert log.problem == "/dev/kmsg: Input/output error"
 
+    def test_it_begins_at_the_very_end(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The kernel refuses every other place than 0 from the end of /dev/kmsg."""
+        places: list[tuple[int, int]] = []
+        monkeypatch.setattr(os, "lseek", lambda descriptor, at, how: places.append((at, how)))
+        kmsg(tmp_path)
+        KernelLog(Answers(), tmp_path)
+        assert places == [(0, os.SEEK_END)]
+
     def test_what_was_there_is_read_for_two_seconds_at_most(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         kmsg(tmp_path)
         asked: list[float] = []

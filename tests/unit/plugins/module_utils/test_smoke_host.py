@@ -64,6 +64,23 @@ def test_a_card_that_nvidia_smi_does_not_tell_of_is_no_pass(name: str) -> None:
         assert (check["name"], check["status"], check["reason"], check["gpu"]) == (name, "could_not_run", words, CARD.gpu)
 
 
+BENT: list[tuple[str, str, dict[str, Any]]] = [
+    ("gpu_model", "fail", {"name": "NVIDIA H200"}),
+    ("gpu_memory", "fail", {"memory_mib": 40960}),
+    ("gpu_memory", "could_not_run", {"memory_mib": None}),
+    ("compute_mode", "could_not_run", {"compute_mode": "Prohibited"}),
+    ("compute_mode", "degraded", {"compute_mode": None}),
+    ("persistence", "degraded", {"persistence": False}),
+    ("mig_mode", "could_not_run", {"mig": {"current": "enabled", "pending": "enabled", "instances": []}}),
+]
+
+
+@pytest.mark.parametrize(("name", "status", "change"), [*BENT, *((name, "pass", {}) for name in OF_A_CARD)])
+def test_whatever_is_said_of_a_card_names_it(name: str, status: str, change: dict[str, Any]) -> None:
+    check = OF_A_CARD[name](host(**change))
+    assert (check["name"], check["status"], check["gpu"]) == (name, status, CARD.gpu)
+
+
 class TestModel:
     @pytest.mark.parametrize(
         ("card", "facts", "bought", "cuda", "words"),
@@ -102,7 +119,7 @@ class TestModel:
     )
     def test_who_tells_no_name(self, facts: dict[str, Any], cuda: Any, who: str) -> None:
         check = gpu_model(CARD._replace(name=None), host(**facts), BOUGHT, cuda)
-        assert (check["status"], check["reason"]) == ("could_not_run", f"{who} told no name of it")
+        assert (check["status"], check["reason"], check["gpu"]) == ("could_not_run", f"{who} told no name of it", CARD.gpu)
 
 
 class TestMemory:
@@ -135,7 +152,9 @@ class TestMemory:
         assert (check["status"], check["floor"]) == ("degraded", None)
 
     def test_a_part_of_a_gpu_has_a_part_of_its_memory(self) -> None:
-        assert gpu_memory(CARD._replace(instance="MIG-1"), host(), {"memory_mib": 9856})["status"] == "pass"
+        check = gpu_memory(CARD._replace(instance="MIG-1"), host(), {"memory_mib": 9856})
+        assert (check["status"], check["value"]) == ("pass", {"nvidia_smi": 81559, "cuda": None})
+        assert gpu_memory(CARD, host(), {"memory_mib": 81082})["value"] == {"nvidia_smi": 81559, "cuda": 81082}
 
 
 class TestModes:
@@ -150,7 +169,9 @@ class TestModes:
 
     @pytest.mark.parametrize(("on", "status"), [(True, "pass"), (False, "degraded"), (None, "degraded")])
     def test_persistence(self, on: bool | None, status: str) -> None:
-        assert persistence(CARD, host(persistence=on))["status"] == status
+        check = persistence(CARD, host(persistence=on))
+        words = {True: None, False: "persistence mode is off", None: "nvidia-smi does not report persistence mode"}[on]
+        assert (check["status"], check["reason"], check["value"]) == (status, words, on)
 
 
 def mig(current: str, pending: str | None = None, *profiles: str, uuid: str | None = "MIG-1") -> dict[str, Any]:
@@ -164,6 +185,8 @@ class TestMig:
         [
             (mig("disabled"), "off", None),
             (mig("unsupported"), "off", None),
+            # What is left of a division that was undone does not count.
+            (mig("disabled", None, "1g.10gb"), "off", None),
             (mig("disabled"), {BUS_IDS[1]: ["1g.10gb"]}, None),
             (mig("enabled", None, "1g.10gb", "1g.10gb"), {BUS_IDS[0]: ["1g.10gb", "1g.10gb"]}, None),
             (mig("enabled", None, "3g.40gb", "1g.10gb"), {BUS_IDS[0]: ["1g.10gb", "3g.40gb"]}, None),
@@ -180,6 +203,12 @@ class TestMig:
         check = mig_mode(CARD, host(mig=there), planned)
         assert check["status"] == ("pass" if words is None else "could_not_run")
         assert str(check["reason"]).startswith(str(words))
+
+    def test_one_instance_without_a_uuid_is_enough(self) -> None:
+        there = mig("enabled", None, "1g.10gb", "1g.10gb")
+        there["instances"][1] = {**there["instances"][1], "uuid": None}
+        check = mig_mode(CARD, host(mig=there), {BUS_IDS[0]: ["1g.10gb", "1g.10gb"]})
+        assert (check["status"], check["reason"]) == ("could_not_run", "nvidia-smi tells no UUID of an instance, by which a process gets it")
 
 
 CHANNEL = {"path": "/dev/nvidia-caps-imex-channels/channel0", "major": 240, "minor": 0}
