@@ -72,13 +72,15 @@ class KernelLog:
         self.problem: str | None = None
         self._commands = commands
         self._records: _Records | None = None
-        self._cursor: str | None = None
+        self._journal: list[str] | None = None
         try:
             # First of all, so that nothing falls between the two.
             self._records = _Records(root / KMSG, from_now=True)
             old = _Records(root / KMSG, from_now=False)
         except OSError as error:
-            self._records = None
+            if self._records is not None:
+                self._records.close()
+                self._records = None
             self._begin_journal(error.strerror or str(error))
             return
         try:
@@ -92,12 +94,13 @@ class KernelLog:
             self.problem = f"/dev/kmsg: {why}, and there is no journal"
             return
         # With the cursor of the last line; what comes after it is new.
-        old = self._commands.start([journalctl, "--dmesg", "--no-pager", "--output=cat", "--show-cursor"], JOURNAL_S).finish()
+        lines = [journalctl, "--dmesg", "--no-pager", "--output=cat"]
+        old = self._commands.start([*lines, "--show-cursor"], JOURNAL_S).finish()
         cursor = _CURSOR.search(old.text)
         if old.rc != 0 or cursor is None:
             self.problem = f"/dev/kmsg: {why}; {old.complaint('journalctl') or 'the journal has no line of the kernel'}"
             return
-        self._cursor = cursor.group(1)
+        self._journal = [*lines, f"--after-cursor={cursor.group(1)}"]
         for line in old.text.splitlines():
             self.earlier.take(line)
 
@@ -112,9 +115,8 @@ class KernelLog:
         if self._records is not None:
             self._records.close()
             self._records = None
-        elif self._cursor is not None:
-            journalctl = self._commands.find("journalctl") or "journalctl"
-            asked = self._commands.start([journalctl, "--dmesg", "--no-pager", "--output=cat", f"--after-cursor={self._cursor}"], JOURNAL_S).finish()
-            self.problem = asked.complaint("journalctl") or self.problem
+        elif self._journal is not None:
+            asked = self._commands.start(self._journal, JOURNAL_S).finish()
+            self.problem = asked.complaint("journalctl")
             for line in asked.text.splitlines():
                 self.new.take(line)

@@ -34,6 +34,11 @@ def codes(events: Events) -> dict[int, int]:
     return {event.code: count for event, count in events.counts.items()}
 
 
+def open_files() -> int:
+    """How many files this process holds open."""
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
 def write(path: Path, text: str) -> None:
     with path.open("a") as stream:
         stream.write(text)
@@ -117,6 +122,15 @@ class TestRecords:
         KernelLog(Answers(), tmp_path)
         assert places == [(0, os.SEEK_END)]
 
+    def test_nothing_stays_open_and_closing_twice_is_no_problem(self, tmp_path: Path) -> None:
+        kmsg(tmp_path)
+        before = open_files()
+        log = KernelLog(Answers(), tmp_path)
+        log.close()
+        assert open_files() == before
+        log.close()
+        assert log.problem is None
+
     def test_what_was_there_is_read_for_two_seconds_at_most(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         kmsg(tmp_path)
         asked: list[float] = []
@@ -151,6 +165,37 @@ class TestJournal:
         log.look()
         log.close()
         assert (codes(log.new), log.problem) == ({79: 1}, None)
+
+    def test_where_kmsg_can_be_opened_once_only(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """What is new would be read from one of them, and what was before from the other."""
+        path = kmsg(tmp_path)
+        answers = Answers()
+        answers[f"{JOURNAL} --show-cursor"] = "-- cursor: s=1\n"
+        answers[f"{JOURNAL} --after-cursor=s=1"] = "NVRM: Xid (PCI:0000:1b:00): 48, x\n"
+        before, opened, opening = open_files(), [], os.open
+
+        def once(name: str, flags: int) -> int:
+            opened.append(name)
+            if len(opened) > 1:
+                raise OSError("no more")
+            return opening(name, flags)
+
+        monkeypatch.setattr(os, "open", once)
+        log = KernelLog(answers, tmp_path)
+        monkeypatch.undo()
+        write(path, NEW)
+        log.look()
+        log.close()
+        assert (codes(log.new), log.problem, open_files()) == ({48: 1}, None, before)
+
+    def test_an_error_without_words_of_the_system_has_its_own(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        def never(*arguments: object) -> int:
+            raise OSError("not today")
+
+        monkeypatch.setattr(os, "open", never)
+        log = KernelLog(Answers(), tmp_path)
+        monkeypatch.undo()
+        assert log.problem == "/dev/kmsg: not today, and there is no journal"
 
     def test_without_either_it_says_why(self, tmp_path: Path) -> None:
         log = KernelLog(Answers(), tmp_path)
