@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ansible_collections.rackready.gpu.plugins.module_utils.smoke_identity import gpu_identity, image_cuda, libcuda, owners_of
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_identity import IMAGE_REMEDY, gpu_identity, image_architecture, image_cuda, libcuda, owners_of
 from ansible_collections.rackready.gpu.plugins.module_utils.smoke_run import ChildResult, Outcome, RankLog, Transcript
 
 from tests.unit.hosts import BUS_IDS, DRIVER
@@ -38,6 +38,8 @@ def log(**found: Any) -> RankLog:
 def test_the_images_cuda_and_the_drivers(image: Any, driver: str | None, status: str, words: str) -> None:
     check = image_cuda(CARD, log(torch={"cuda": image}), driver)
     assert (check["status"], str(check["reason"]), check["gpu"]) == (status, words, CARD.gpu)
+    remedy = None if status == "pass" or driver is None else "use a newer driver branch" if image == "13.0" else IMAGE_REMEDY
+    assert str(check["remedy"]).startswith(str(remedy))
     assert image_cuda(CARD, log(torch="x"), driver)["status"] == "could_not_run"
     assert image_cuda(CARD, log(), driver)["status"] == "could_not_run"
 
@@ -58,7 +60,7 @@ def test_the_images_cuda_and_the_drivers(image: Any, driver: str | None, status:
 )
 def test_which_libcuda_was_loaded(path: Any, driver: str | None, status: str) -> None:
     check = libcuda(CARD, log(gpu_identity={"libcuda": path}), driver)
-    assert check["status"] == status, check["reason"]
+    assert (check["status"], check["gpu"]) == (status, CARD.gpu), check["reason"]
     if status == "could_not_run" and path and isinstance(path, str):
         assert path in str(check["reason"]) and "LD_LIBRARY_PATH" in str(check["remedy"])
 
@@ -110,6 +112,66 @@ def test_a_word_about_its_gpu_that_is_none_of_the_two_could_not_run(status: str,
     events = [event for event in rank_events(0, 1) if event.get("name") != "gpu_identity"]
     found = identity(ran([[*events[:-1], result("gpu_identity", status, reason), events[-1]]]))
     assert (found["status"], found["reason"]) == ("fail" if status == "fail" else "could_not_run", reason)
+
+
+class TestWhatIsSaidOfAGpu:
+    def of(self, *changes: dict[str, Any]) -> list[dict[str, Any]]:
+        """The identity of each of two ranks, of which these tell something else."""
+        events = [rank_events(rank, 2) for rank in range(2)]
+        for said, change in zip(events, changes, strict=False):
+            for event in said:
+                if event.get("name") == "gpu_identity" and event["event"] == "found":
+                    event["value"] = {**event["value"], **change}
+        return [identity(ran(events), rank) for rank in range(2)]
+
+    def test_names_it_whatever_it_is(self) -> None:
+        refused = [event for event in rank_events(1, 2) if event.get("name") != "gpu_identity"]
+        outcome = ran([rank_events(0, 2), [*refused[:-1], result("gpu_identity", "fail", "boom"), refused[-1]]])
+        for checks in (self.of(), self.of({"uuid": "GPU-x"}), self.of({"uuid": None, "pci_bus_id": None}), [identity(outcome, 0), identity(outcome, 1)]):
+            assert [check["gpu"] for check in checks] == [gpu.gpu for gpu in gpus(2)]
+
+    def test_two_that_tell_no_uuid_are_not_the_same(self) -> None:
+        assert [check["status"] for check in self.of({"uuid": None}, {"uuid": None})] == ["pass", "pass"]
+
+    def test_the_same_uuid_twice_is_one_gpu(self) -> None:
+        first, second = self.of({}, {"uuid": uuid_of(0)})
+        assert (first["status"], first["reason"]) == ("fail", "rank 1 had the same GPU")
+        assert second["reason"] == f"uuid is {uuid_of(0)}, the plan says {uuid_of(1)}; rank 0 had the same GPU"
+
+    def test_one_of_the_two_is_enough_and_none_is_not(self) -> None:
+        assert [check["status"] for check in self.of({"uuid": None}, {"pci_bus_id": None})] == ["pass", "pass"]
+        nobody = self.of({"uuid": None, "pci_bus_id": None})[0]
+        assert (nobody["status"], nobody["reason"]) == ("could_not_run", "CUDA told neither bus id nor UUID")
+
+    @pytest.mark.parametrize("change", [{"compute_capability": None}, {"compute_capability": ""}])
+    def test_what_is_not_told_is_no_difference(self, change: dict[str, Any]) -> None:
+        assert self.of(change)[0]["status"] == "pass"
+
+
+class TestArchitecture:
+    def of(self, torch: Any, chip: Any = "9.0", *more: dict[str, Any]) -> dict[str, Any]:
+        events = [event for event in rank_events(0, 1) if event.get("name") not in ("torch", "gpu_identity")]
+        told = [{"event": "found", "name": "torch", "value": torch}, {"event": "found", "name": "gpu_identity", "value": {"compute_capability": chip}}]
+        outcome = ran([[events[0], *told, *more, *events[1:]]])
+        return dict(image_architecture(0, CARD, outcome.transcript.ranks[0], outcome))
+
+    @pytest.mark.parametrize("torch", [None, "x", {}, {"arch_list": None}, {"arch_list": "sm_90"}, {"arch_list": []}])
+    def test_an_image_that_tells_none(self, torch: Any) -> None:
+        check = self.of(torch)
+        assert (check["status"], check["reason"]) == ("could_not_run", "torch in the image does not tell which GPUs it was built for")
+        assert (check["remedy"], check["gpu"]) == (IMAGE_REMEDY, CARD.gpu)
+
+    @pytest.mark.parametrize("chip", [None, 9.0, "", "9"])
+    def test_a_chip_that_nobody_told(self, chip: Any) -> None:
+        check = self.of({"arch_list": ["sm_90"]}, chip)
+        words = "the GPU's compute capability was not told: "
+        assert (check["status"], check["reason"]) == ("could_not_run", f"{words}its result is not in the output of rank 0")
+        check = self.of({"arch_list": ["sm_90"]}, chip, result("gpu_identity", "fail", "Error 802"))
+        assert check["reason"] == f"{words}Error 802"
+
+    @pytest.mark.parametrize(("architectures", "status"), [(["sm_90"], "pass"), (["sm_80"], "could_not_run"), (["sm_100"], "could_not_run")])
+    def test_code_for_the_chip(self, architectures: list[str], status: str) -> None:
+        assert self.of({"arch_list": architectures})["status"] == status
 
 
 def test_a_rank_beyond_the_gpus_has_none() -> None:

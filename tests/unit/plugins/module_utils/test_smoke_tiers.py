@@ -110,6 +110,15 @@ def test_a_burn_of_an_hour_where_nobody_says_how_long() -> None:
     assert smoke_tiers.BURN_MINUTES == 60
 
 
+def test_the_checks_of_figures_that_a_plan_may_have_to_excuse() -> None:
+    quick = ["speed.matmul.bf16", "speed.memory.copy", "speed.copy.host_to_device", "speed.copy.device_to_host"]
+    assert smoke_tiers.speeds(gpus(2), "quick", "cuda") == quick
+    assert smoke_tiers.speeds(gpus(2), "quick", "cpu") == quick[:2]
+    for tier in ("accept", "burn"):
+        every = [*(f"speed.matmul.{dtype}" for dtype in FORMATS), *quick[1:], "speed.all_reduce.busbw", "speed.pair.copy"]
+        assert sorted(smoke_tiers.speeds(gpus(2), tier, "cuda")) == sorted(every)
+
+
 def test_what_needs_a_second_gpu_or_gpus_that_talk() -> None:
     checks = {"all_reduce_exact", "all_gather_exact", "reduce_scatter_exact", "all_to_all_exact", "pair_exact", "training.ddp_step"}
     assert set(smoke_tiers.BETWEEN) == checks | {"speed.all_reduce.busbw", "speed.pair.copy"}
