@@ -23,7 +23,8 @@ class FactsError(Exception):
 def plain_facts(facts: object) -> dict[str, Any]:
     """Facts of gpu_host_facts without Ansible's tags; raises FactsError."""
     if not isinstance(facts, Mapping):
-        raise FactsError("there are no facts of this host to plan from: run rackready.gpu.gpu_host_facts first.")
+        remedy = "run the whole playbook, or in one of your own rackready.gpu.gpu_host_facts before this task"
+        raise FactsError(f"there are no facts of this host to plan from: {remedy}.")
     if facts.get("schema") != FACTS_SCHEMA:
         raise FactsError(f"its facts have schema {facts.get('schema')}, this planner reads {FACTS_SCHEMA}: gather them again with this version.")
     try:

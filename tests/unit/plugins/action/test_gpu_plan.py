@@ -151,7 +151,7 @@ def test_a_date_and_an_unsafe_text_arrive_as_they_are_written(tmp_path: Path) ->
 
 def test_without_facts_it_says_what_to_run(fleet: Run) -> None:
     result = fleet.results["h100-03"]
-    assert "h100-03: there are no facts of this host to plan from: run rackready.gpu.gpu_host_facts first." in result["planned"]["msg"]
+    assert "h100-03: there are no facts of this host to plan from: run the whole playbook, or" in result["planned"]["msg"]
 
 
 def test_refusals_fail_with_their_host_and_the_plan(fleet: Run) -> None:
