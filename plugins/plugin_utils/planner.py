@@ -248,7 +248,7 @@ def _written_by(context: Context, area: AreaPlan) -> Iterator[str]:
     yield from {path.rpartition("/")[0] for path in paths}
     if actual.get("units") != area.target.get("units"):
         yield "/etc/systemd/system"
-    if area.desired.get("initramfs_command"):
+    if area.desired.get("initramfs_commands"):
         yield "/boot"
     if area.desired.get("build_command"):
         yield from ("/usr/lib/modules", "/var/lib/dkms")

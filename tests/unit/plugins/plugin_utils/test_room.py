@@ -109,6 +109,21 @@ def test_a_read_only_directory_that_nothing_is_written_to_is_nobody_s_business()
     assert len(plan_for(facts)["refusals"]) == 1
 
 
+@pytest.mark.parametrize("directory", ["/boot", "/usr/lib/modules", "/var/lib/dkms"])
+def test_what_a_build_for_the_running_kernel_writes_to_is_seen_when_nothing_is_installed(directory: str) -> None:
+    """The initramfs, and modules that dkms builds."""
+    facts = apply_plan(facts_for(), plan_for(facts_for()))
+    facts["packages"]["installed"]["dkms"] = {"version": "3.2.2-1~deb13u1", "held": False}
+    for name in ("nvidia", "nvidia_uvm"):
+        facts["modules"][name] = {"loaded": False, "version": None, "flavour": None, "available": None}
+    desired = plan_for(facts)["areas"]["nvidia_driver"]["desired"]
+    assert desired["initramfs_commands"]
+    assert desired["build_command"]
+    facts["disk"][directory]["read_only"] = True
+    [sentence] = [refused for refused in plan_for(facts)["refusals"] if "read-only" in refused]
+    assert sentence.startswith(f"The file system of {directory} is read-only, ")
+
+
 def test_a_file_system_that_counts_no_inodes_is_not_out_of_them() -> None:
     assert refusals(var={"device": 2, "free_inodes": None}) == []
 
