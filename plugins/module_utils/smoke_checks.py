@@ -169,14 +169,14 @@ def payload_checks(rank: int, part: ExpectedGpu, asked: Asked, outcome: Outcome)
         if name in asked.excused and name not in log.results:
             continue
         if name in log.results:
-            checks += [_from_payload(name, result, part, outcome.container, said) for result in log.results[name]]
+            checks += [from_payload(name, result, part, outcome.container, said) for result in log.results[name]]
         else:
-            checks.append(_from_payload(name, without_result(rank, name, outcome), part, outcome.container, ()))
+            checks.append(from_payload(name, without_result(rank, name, outcome), part, outcome.container, ()))
     # A failure that nobody asked for was seen all the same; figures and the identity have their own place.
     figures = {*figures_of(part, asked.tier, asked.backend), *(name for name in GROUP_FIGURES if name in outcome.container.figures)}
     for name in [name for name in log.results if name not in {*mine, *more, *figures, GPU_IDENTITY}]:
         shown = name if _NAME.fullmatch(name) else "payload"
-        checks += [_from_payload(shown, result, part, outcome.container, said) for result in log.results[name] if result.status == FAIL]
+        checks += [from_payload(shown, result, part, outcome.container, said) for result in log.results[name] if result.status == FAIL]
     return checks
 
 
@@ -257,7 +257,7 @@ def _products(asked: Asked, outcome: Outcome, owners: Mapping[int, ExpectedGpu])
 # --- what the payload says, and whether it shows its work -------------------------------------------------------------------------------
 
 
-def _from_payload(name: str, result: Result, part: ExpectedGpu, container: Container, said: Sequence[str]) -> Check:
+def from_payload(name: str, result: Result, part: ExpectedGpu, container: Container, said: Sequence[str]) -> Check:
     """A payload's result as a check. A pass without the numbers of the whole work is none. ``said``: warnings of the rank's NCCL."""
     status, reason, remedy = result.status, result.reason, None
     lacking = smoke_evidence.lacking(name, result.value, container) if status == PASS else None

@@ -139,8 +139,11 @@ def limit_problems(found: Mapping[str, Any], container: Container) -> list[str]:
         problems.append("the root file system is writable")
     if found.get("no_new_privs") is not True:
         problems.append("no_new_privs is not set")
-    if found.get("interfaces") != ["lo"]:
-        problems.append(f"the network interfaces that are up are {found.get('interfaces')}, only lo was asked for")
+    interfaces = found.get("interfaces")
+    if container.cluster is None and interfaces != ["lo"]:
+        problems.append(f"the network interfaces that are up are {interfaces}, only lo was asked for")
+    if container.cluster and container.cluster.interface not in (interfaces or []):
+        problems.append(f"the network interfaces that are up are {interfaces}, and {container.cluster.interface} is not among them")
     return problems
 
 

@@ -59,7 +59,7 @@ def _repeat(name: str, value: Mapping[str, Any], container: Container) -> str | 
 
 
 def _collective(name: str, value: Mapping[str, Any], container: Container) -> str | None:
-    amount = exchange.amount_of(name, container.backend, container.tier, container.ranks)
+    amount = exchange.amount_of(name, container.backend, container.tier, container.world)
     return _equal(value, {**amount, "wrong": 0, "nan": 0, "inf": 0})
 
 

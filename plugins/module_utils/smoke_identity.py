@@ -50,8 +50,9 @@ def owners_of(gpus: Sequence[ExpectedGpu], outcome: Outcome) -> dict[int, Expect
         said = identity_of(log)
         if rank in owners or said.get("pci_bus_id") or said.get("uuid"):
             continue
-        if rank < len(gpus) and gpus[rank] in free:
-            owners[rank] = gpus[rank]
+        index = rank - outcome.container.first
+        if index < len(gpus) and gpus[index] in free:
+            owners[rank] = gpus[index]
     return owners
 
 

@@ -103,7 +103,7 @@ def is_heard(descriptor: int) -> bool:
 
 def run_container(container: Container, look: Look) -> Outcome:
     """Run the container to its end or its limit, looking at the GPUs all the while."""
-    transcript = smoke_run.Transcript(container.run_id, container.ranks)
+    transcript = smoke_run.Transcript(container.run_id, container.ranks, first=container.first)
     stuck: dict[int, str] = {}
 
     def kill() -> str | None:

@@ -44,10 +44,34 @@ KEPT_LINES = 400
 Run = Callable[[Sequence[str], float], "tuple[int | None, str, str]"]
 
 
+class Cluster(NamedTuple):
+    """The part of a run over several hosts that one of them has. ``ranks``: of each host, in the order of hosts; ``node``: which of them this one is.
+
+    ``address``: this host's, on ``interface``; ``master``: the first host's, where all meet at ``port``. ``devices``: paths of network adapters.
+    """
+
+    ranks: Sequence[int]
+    node: int
+    address: str
+    interface: str
+    master: str
+    port: int
+    devices: Sequence[str] = ()
+
+    @property
+    def first(self) -> int:
+        """The number of this host's first rank: torchrun counts through the hosts."""
+        return sum(self.ranks[: self.node])
+
+    @property
+    def world(self) -> int:
+        return sum(self.ranks)
+
+
 class Container(NamedTuple):
     """What to start. ``payload``: the folder that holds the package smoke_payload; ``ulimits`` in Docker's syntax, ``limit_s`` in seconds,
     ``devices`` as CDI names, ``threads`` per rank on the CPU, ``budget`` seconds that the payload may take for its work. ``visible``: the UUID that each
-    rank gets, where GPUs are divided.
+    rank gets, where GPUs are divided. ``cluster``: the other hosts of the run; None: there are none, and no network.
     """
 
     image: str
@@ -69,19 +93,36 @@ class Container(NamedTuple):
     visible: Sequence[str] = ()
     burn_seconds: int = 0
     devices: Sequence[str] = ("nvidia.com/gpu=all",)
+    cluster: Cluster | None = None
 
     @property
     def name(self) -> str:
         return NAME_PREFIX + self.run_id
 
+    @property
+    def first(self) -> int:
+        """The number of its first rank."""
+        return self.cluster.first if self.cluster else 0
+
+    @property
+    def world(self) -> int:
+        """How many ranks take part in all, on other hosts too."""
+        return self.cluster.world if self.cluster else self.ranks
+
 
 def engine_options(container: Container, name: str) -> list[str]:
-    """What every container of a test gets: our label, no network, no capability, nothing writable but /tmp and /dev/shm, the GPUs and the limits."""
+    """What every container of a test gets: our label, no network, no capability, nothing writable but /tmp and /dev/shm, the GPUs and the limits.
+
+    Only with other hosts it gets the host's network, and where there are adapters for RDMA those, with the right to keep memory for them in place.
+    """
+    cluster = container.cluster
     # exec: what torch.compile builds is loaded from /tmp, and the engine forbids that on a tmpfs unless asked.
     options = ["--rm", "--name", name, "--label", LABEL, "--pull", "never", "--log-driver", "none"]
-    options += ["--network", "none", "--read-only", "--tmpfs", "/tmp:rw,exec,nosuid,nodev,size=1g", "--shm-size", container.shm_size]
+    options += ["--network", "host" if cluster else "none", "--read-only", "--tmpfs", "/tmp:rw,exec,nosuid,nodev,size=1g", "--shm-size", container.shm_size]
     options += ["--cap-drop", "ALL", "--security-opt", "no-new-privileges"]
-    for device in container.devices:
+    if cluster and cluster.devices:
+        options += ["--cap-add", "IPC_LOCK"]
+    for device in [*container.devices, *(cluster.devices if cluster else ())]:
         options += ["--device", device]
     for ulimit in container.ulimits:
         options += ["--ulimit", ulimit]
@@ -103,14 +144,17 @@ def build_command(container: Container, engine: str = "docker") -> list[str]:
         "mig": bool(container.visible),
         "visible": list(container.visible),
         "burn_seconds": container.burn_seconds,
+        **({"hosts": list(container.cluster.ranks)} if container.cluster else {}),
     }
+    cluster = container.cluster
     env = {
         # One order of GPUs for the driver's tools and for CUDA.
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         "CUDA_CACHE_PATH": "/tmp/cuda",
-        "GLOO_SOCKET_IFNAME": "lo",
+        "GLOO_SOCKET_IFNAME": cluster.interface if cluster else "lo",
         "HOME": "/tmp",
-        "NCCL_SOCKET_IFNAME": "lo",
+        # With "=" it is that interface and none whose name only begins like it.
+        "NCCL_SOCKET_IFNAME": f"={cluster.interface}" if cluster else "lo",
         "OMP_NUM_THREADS": str(container.threads),
         "PYTHONDONTWRITEBYTECODE": "1",
         **container.env,
@@ -121,7 +165,13 @@ def build_command(container: Container, engine: str = "docker") -> list[str]:
         command += ["--env", f"{key}={env[key]}"]
     # The image's own entry point prints banners and changes the library path. The addresses are given because no name resolves without a network.
     command += ["--entrypoint", "torchrun", container.image]
-    command += ["--nnodes", "1", "--nproc-per-node", str(container.ranks), "--master-addr", "127.0.0.1", "--master-port", "29500"]
+    if cluster:
+        command += ["--nnodes", str(len(cluster.ranks)), "--node-rank", str(cluster.node), "--local-addr", cluster.address]
+        master = (cluster.master, cluster.port)
+    else:
+        command += ["--nnodes", "1"]
+        master = ("127.0.0.1", 29500)
+    command += ["--nproc-per-node", str(container.ranks), "--master-addr", master[0], "--master-port", str(master[1])]
     return [*command, "--module", PAYLOAD_MODULE]
 
 
@@ -380,9 +430,9 @@ class Transcript:
     Only a complete line of this very run, from a rank that was started, counts. Everything else is foreign and never a result.
     """
 
-    def __init__(self, run_id: str, ranks: int, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, run_id: str, ranks: int, clock: Callable[[], float] = time.monotonic, first: int = 0) -> None:
         self.run_id = run_id
-        self.ranks = {rank: RankLog() for rank in range(ranks)}
+        self.ranks = {rank: RankLog() for rank in range(first, first + ranks)}
         self._clock = clock
         self._start = clock()
 

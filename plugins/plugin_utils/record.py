@@ -23,13 +23,17 @@ COLLECTION = "rackready.gpu"
 FACTS = f"{COLLECTION}.gpu_host_facts"
 PLAN = f"{COLLECTION}.gpu_plan"
 SMOKE_TEST = f"{COLLECTION}.gpu_smoke_test"
+CLUSTER_NETWORK = f"{COLLECTION}.gpu_cluster_network"
+CLUSTER_PLAN = f"{COLLECTION}.gpu_cluster_plan"
+CLUSTER_TEST = f"{COLLECTION}.gpu_cluster_test"
+CLUSTER_VERDICT = f"{COLLECTION}.gpu_cluster_verdict"
 SOURCES = f"{COLLECTION}.stack_sources"
 PIN = f"{COLLECTION}.stack_pin"
 
 # stack_sources is missing on purpose: pin.yml asks with it on the controller, which is no GPU host and gets no record.
-HOST_MODULES = frozenset({FACTS, PLAN, SMOKE_TEST})
+HOST_MODULES = frozenset({FACTS, PLAN, SMOKE_TEST, CLUSTER_PLAN, CLUSTER_TEST, CLUSTER_VERDICT})
 # They report, they change nothing on a host: what they call changed is the plan's difference.
-READ_ONLY = frozenset({FACTS, PLAN, SOURCES})
+READ_ONLY = frozenset({FACTS, PLAN, SOURCES, CLUSTER_NETWORK, CLUSTER_PLAN, CLUSTER_VERDICT})
 
 PASSED = ("accepted", "simulated")
 VERDICTS = (*PASSED, "rejected", "incomplete")
@@ -132,6 +136,7 @@ class HostLog:
     changed_since_plan: bool = False
     facts: dict[str, Any] | None = None
     smoke_test: dict[str, Any] | None = None
+    cluster: dict[str, Any] | None = None
     changed: list[dict[str, Any]] = field(default_factory=list)
     failure: Failure | None = None
     unreachable: str | None = None
@@ -190,6 +195,8 @@ class HostLog:
                 self._take_plan(dict(plan))
         elif action == SMOKE_TEST and "verdict" in result:
             self.smoke_test = dict(result)
+        elif action in (CLUSTER_PLAN, CLUSTER_VERDICT) and isinstance(result.get("cluster"), Mapping):
+            self.cluster = dict(result["cluster"])
 
     def _take_plan(self, plan: dict[str, Any]) -> None:
         if self.plan is None:
@@ -287,6 +294,7 @@ def build_record(log: HostLog, run: Run, interruption: str | None = None) -> dic
         "checks": smoke_test.get("checks") or [],
         "verdict": log.verdict,
         "smoke_test": {name: value for name, value in smoke_test.items() if name not in _NOT_FINDINGS and not name.startswith("_")} or None,
+        "cluster": log.cluster,
         "stamp": stamp or None,
         "failed_task": log.failure._asdict() if log.failure else None,
         "versions": dict(run.versions),
@@ -311,9 +319,11 @@ def conclude(log: HostLog, run: Run, interruption: str | None) -> Conclusion | N
         _unusable,
         _lost,
         _refused,
+        _together_against,
         _failed,
         _interrupted,
         _not_as_planned,
+        _together_for,
         _test_for,
         _nothing_to_do,
         _applied,
@@ -431,6 +441,27 @@ def _test_for(log: HostLog, _run: Run, _interruption: str | None) -> Conclusion 
     found = log.smoke_test or {}
     degraded = {str(check["name"]) for check in found.get("checks") or [] if isinstance(check, Mapping) and check.get("status") == "degraded"}
     return Conclusion(log.verdict, found.get("reason") or (f"degraded: {', '.join(sorted(degraded))}" if degraded else None), None)
+
+
+def _together_against(log: HostLog, _run: Run, _interruption: str | None) -> Conclusion | None:
+    found = log.cluster or {}
+    if not found or found.get("verdict") in PASSED:
+        return None
+    # An unknown word is no acceptance.
+    outcome = found["verdict"] if found.get("verdict") in (*VERDICTS, "refused") else "incomplete"
+    hosts = ",".join(str(name) for name in found.get("hosts") or [])
+    again = f"ansible-playbook {log.inventory}{log.playbook}" + (f" -l {hosts}" if hosts else "")
+    first = "Nothing was started. Do what each sentence says" if outcome == "refused" else "Correct it"
+    remedy = found.get("remedy") or f"{first}, then: {again}"
+    return Conclusion(outcome, str(found.get("reason")), str(remedy))
+
+
+def _together_for(log: HostLog, _run: Run, _interruption: str | None) -> Conclusion | None:
+    found = log.cluster or {}
+    if found.get("verdict") not in PASSED:
+        return None
+    others = [str(name) for name in found.get("hosts") or [] if name != log.host]
+    return Conclusion(found["verdict"], f"together with {', '.join(others)}: {found.get('reason')}", None)
 
 
 def _stamp(log: HostLog) -> Mapping[str, Any]:

@@ -273,6 +273,7 @@ _EXAMPLES = {
     "nvidia_driver_version": 'a driver version such as "580.178.04"',
     "nvidia_container_toolkit_version": 'a toolkit version such as "1.20.0"',
     "pytorch_image_ref": "a full image reference such as nvcr.io/nvidia/pytorch:26.07-py3",
+    "smoke_test_cluster_interface": "the name of a network interface such as ens1f0",
     "smoke_test_data_paths": "an absolute path such as /mnt/data",
     "smoke_test_env": "the name of a variable such as NCCL_DEBUG",
     "smoke_test_ulimits": 'a limit such as "memlock=-1" or "nofile=65536:65536"',

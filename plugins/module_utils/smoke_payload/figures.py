@@ -39,7 +39,8 @@ MEMORY_COPY = "memory.copy"
 HOST_COPIES = ("copy.host_to_device", "copy.device_to_host")
 ALL_REDUCE_SPEED = "all_reduce.busbw"
 PAIR_SPEED = "pair.copy"
-NAMES = (*MATMULS, MEMORY_COPY, *HOST_COPIES, ALL_REDUCE_SPEED, PAIR_SPEED)
+HOST_PAIRS = "hosts.pair.busbw"
+NAMES = (*MATMULS, MEMORY_COPY, *HOST_COPIES, ALL_REDUCE_SPEED, PAIR_SPEED, HOST_PAIRS)
 
 
 class WrongResult(Exception):

@@ -17,6 +17,9 @@ WARNINGS_KEPT = 8
 # As NCCL 2.18 to 2.28 print them at level INFO.
 _MULTICAST = re.compile(r"NVLS multicast support is (not )?available")
 _WAY = re.compile(r" via (P2P|SHM|NET|COLLNET)\b")
+# "via NET/IB/0/GDRDMA", "via NET/Socket/0": how hosts reach each other, and whether the adapter reads the GPU's memory by itself.
+_NETWORK = re.compile(r" via NET/(\w+)")
+_DIRECT = re.compile(r" via NET/\S*GDR")
 _WARNING = re.compile(r"NCCL WARN (.*)")
 
 
@@ -30,15 +33,19 @@ def listen(env: MutableMapping[str, str], pid: int) -> Path | None:
 
 
 def hear(path: Path) -> dict[str, Any]:
-    """``multicast``: whether NCCL found NVLink multicast (None: it said nothing), ``ways``: kinds of connection with their numbers, ``warnings``: the first."""
+    """``multicast``: whether NCCL found NVLink multicast (None: it said nothing), ``ways``: kinds of connection with their numbers, ``networks``: of those to
+    other hosts the kinds, ``direct``: those of them that go straight to a GPU's memory, ``warnings``: the first.
+    """
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
     except OSError:
         text = ""
     said = _MULTICAST.findall(text)
-    ways = _WAY.findall(text)
+    ways, networks = _WAY.findall(text), _NETWORK.findall(text)
     return {
         "multicast": not any(said) if said else None,
         "ways": {way: ways.count(way) for way in sorted(set(ways))},
+        "networks": {network: networks.count(network) for network in sorted(set(networks))},
+        "direct": len(_DIRECT.findall(text)),
         "warnings": [words[:200] for words in _WARNING.findall(text)[:WARNINGS_KEPT]],
     }

@@ -23,6 +23,7 @@ class Options(NamedTuple):
     can talk to each other (instances of a divided GPU cannot). ``limit``: seconds after which this process ends itself.
     ``budget``: seconds that the work may take in all. ``figures`` and ``trainings``: names of those two modules.
     ``visible``: UUID of the GPU or instance that each rank alone gets to see; empty: whole GPUs by local rank.
+    ``hosts``: how many ranks each host has, in the order of ranks; empty: there is one host.
     """
 
     backend: str
@@ -36,6 +37,7 @@ class Options(NamedTuple):
     trainings: Sequence[str] = ()
     visible: Sequence[str] = ()
     burn_seconds: int = 0
+    hosts: Sequence[int] = ()
 
 
 def parse(text: str) -> Options:
@@ -54,6 +56,7 @@ def parse(text: str) -> Options:
         trainings=tuple(given.get("trainings", ())),
         visible=tuple(given.get("visible", ())),
         burn_seconds=int(given.get("burn_seconds", 0)),
+        hosts=tuple(int(ranks) for ranks in given.get("hosts", ())),
     )
     for what, known, names in (
         ("backend", SHAPES, [options.backend]),

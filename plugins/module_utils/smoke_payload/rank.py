@@ -33,8 +33,11 @@ class Rank:
         self.rank = int(env["RANK"])
         self.world = int(env["WORLD_SIZE"])
         self.local = int(env["LOCAL_RANK"])
+        self.local_world = int(env.get("LOCAL_WORLD_SIZE") or self.world)
         if options.visible and len(options.visible) != self.world:
             raise ValueError(f"{len(options.visible)} GPUs or instances are given for {self.world} ranks")
+        if options.hosts and sum(options.hosts) != self.world:
+            raise ValueError(f"hosts with {sum(options.hosts)} ranks are given for {self.world} ranks")
         # Where only one GPU or instance is visible it is number 0.
         self.index = 0 if options.visible else self.local
         device = f"cuda:{self.index}" if options.backend == "cuda" else "cpu"
@@ -104,7 +107,7 @@ class Rank:
             self.not_ready = words_of(error)
             self.report.check("gpu_identity", status_of(error), f"CUDA cannot use device {self.index}: {self.not_ready}", None, started)
             return
-        torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // self.world))
+        torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // self.local_world))
         self.dtypes = [d for d in self.options.dtypes if capability >= LOWEST_CAPABILITY[d]]
         self.place = self.place._replace(bus_id=identity["pci_bus_id"])
         visible = self.options.visible[self.rank] if self.options.visible else None

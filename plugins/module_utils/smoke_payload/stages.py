@@ -9,7 +9,7 @@ import os
 from functools import partial
 from typing import Any, Callable, NamedTuple
 
-from . import burn, busbw, exchange, figures, pairs, products, repeats, training
+from . import burn, busbw, exchange, figures, hosts, pairs, products, repeats, training
 from .budget import Deadline, interrupted
 from .options import Options
 from .place import Place
@@ -61,6 +61,7 @@ def _figures(place: Place, dtypes: list[str], options: Options) -> list[Stage]:
         figures.MEMORY_COPY: Stage(figures.MEMORY_COPY, BY_ITSELF, ALONE, partial(figures.memory_copy, place), True),
         figures.ALL_REDUCE_SPEED: Stage(figures.ALL_REDUCE_SPEED, AT_ONCE, TOGETHER, partial(busbw.all_reduce_speed, place), True),
         figures.PAIR_SPEED: Stage(figures.PAIR_SPEED, AT_ONCE, TOGETHER, partial(pairs.pair_speed, place), True),
+        figures.HOST_PAIRS: Stage(figures.HOST_PAIRS, AT_ONCE, TOGETHER, partial(hosts.host_pairs, place, options.hosts), True),
     }
     for dtype in figures.MATMUL_SHAPES[place.backend]:
         name = f"matmul.{dtype}"
