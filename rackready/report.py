@@ -214,7 +214,7 @@ def _cut(text: str, width: int) -> str:
 
 def page(record: Record, path: Path | None = None) -> str:
     """The record of one host for people, in Markdown. ``path``: where it lies."""
-    parts = [_head(record, path), _installed(record), _changed(record), _checks(record), _not_exercised(record), _still_to_do(record)]
+    parts = [_head(record, path), _installed(record), _changed(record), _checks(record), _together(record), _not_exercised(record), _still_to_do(record)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -285,7 +285,21 @@ def _changed(record: Record) -> str:
 def _checks(record: Record) -> str:
     ran = [check for check in record.get("checks") or [] if check.get("status") != "not_applicable"]
     if not ran:
-        return "## Checks\n\nNo smoke test ran in this run."
+        return "" if record.get("cluster") else "## Checks\n\nNo smoke test ran in this run."
+    again = [f"Run again after {retry.get('seconds')} s: {_escape(retry.get('reason'))}" for retry in dig(record, "smoke_test", "retries") or []]
+    return "\n\n".join(["## Checks", *again, _check_table(ran)])
+
+
+def _together(record: Record) -> str:
+    """What a test together with other hosts found."""
+    ran = [check for check in dig(record, "cluster", "checks") or [] if check.get("status") != "not_applicable"]
+    if not ran:
+        return ""
+    hosts = ", ".join(str(name) for name in dig(record, "cluster", "hosts") or [])
+    return "\n\n".join([f"## Checks of {hosts} together", _check_table(ran)])
+
+
+def _check_table(checks: Iterable[Mapping[str, Any]]) -> str:
     rows = [
         (
             check.get("name"),
@@ -296,11 +310,9 @@ def _checks(record: Record) -> str:
             check.get("unit"),
             " Now: ".join(str(check[key]) for key in ("reason", "remedy") if check.get(key)),
         )
-        for check in ran
+        for check in checks
     ]
-    again = [f"Run again after {retry.get('seconds')} s: {_escape(retry.get('reason'))}" for retry in dig(record, "smoke_test", "retries") or []]
-    head = "\n\n".join(["## Checks", *again])
-    return f"{head}\n\n" + _markdown_table(("check", "GPU", "status", "value", "floor", "unit", "reason and remedy"), rows, keep_empty=True)
+    return _markdown_table(("check", "GPU", "status", "value", "floor", "unit", "reason and remedy"), rows, keep_empty=True)
 
 
 def _gpu(check: Mapping[str, Any]) -> Any:
@@ -312,7 +324,7 @@ def _figure(value: Any) -> str | None:
         return None
     if isinstance(value, Mapping):
         # A measurement with its samples and conditions, or a floor with its source: the record has all of it.
-        number = next((value[key] for key in ("median", "floor") if isinstance(value.get(key), (int, float))), None)
+        number = next((value[key] for key in ("median", "best", "floor") if isinstance(value.get(key), (int, float))), None)
         value = value if number is None else float(number)
     if isinstance(value, float):
         return f"{value:.6g}"
@@ -363,7 +375,7 @@ def junit(records: Iterable[Record]) -> bytes:
     """JUnit XML: a suite a host, a case a check and one called outcome, so that a host without checks cannot look green."""
     root = ElementTree.Element("testsuites", name="rackready")
     for record in records:
-        cases = [_outcome_case(record), *(_check_case(record, check) for check in record.get("checks") or [])]
+        cases = [_outcome_case(record), *(_check_case(record, check) for check in [*(record.get("checks") or []), *(dig(record, "cluster", "checks") or [])])]
         count = Counter(child.tag for case in cases for child in case)
         suite = ElementTree.SubElement(
             root,

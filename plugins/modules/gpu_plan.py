@@ -66,6 +66,10 @@ notes:
   - C(smoke_test_env) - Environment of the test container (mapping; default V({})).
   - C(smoke_test_degraded) - Whether a degraded check rejects the host (one of V(accept), V(reject); default V(accept)).
   - C(smoke_test_data_paths) - Directories of which the smoke test tells the read speed, as advice (list; default V([])).
+  - C(smoke_test_cluster_interface) - Network interface over which hosts are tested together, instead of that of the route
+    to the first one; playbooks/verify_cluster.yml reads it (text).
+  - C(smoke_test_cluster_port) - TCP port at which hosts that are tested together meet, on the first one; playbooks/verify_cluster.yml
+    reads it (whole number; default V(29500)).
   - C(smoke_test_force) - Test also a host whose stamp matches; playbooks/verify.yml reads it (true or false).
   - 'C(rackready_mirror) - Base addresses of mirrors: repository names to addresses, registries to registries. A login does
     not belong there (mapping of V(packages), V(images); default V({})).'

@@ -418,11 +418,23 @@ gpu7:52:70 [0] NCCL INFO Channel 00 : 1[1] -> 2[2] via SHM/direct/direct
     def test_ways_multicast_and_warnings(self, tmp_path: Path) -> None:
         log = tmp_path / "log"
         log.write_text(self.LOG, encoding="utf-8")
-        said = {"multicast": True, "ways": {"P2P": 2, "SHM": 1}, "warnings": ["Error: failed to extend /dev/shm/nccl-x to 9637892 bytes"]}
-        assert hear(log) == said
+        warnings = ["Error: failed to extend /dev/shm/nccl-x to 9637892 bytes"]
+        assert hear(log) == {"multicast": True, "ways": {"P2P": 2, "SHM": 1}, "networks": {}, "direct": 0, "warnings": warnings}
         log.write_text(self.LOG.replace("is available", "is not available"), encoding="utf-8")
         assert hear(log)["multicast"] is False
-        assert hear(tmp_path / "none") == {"multicast": None, "ways": {}, "warnings": []}
+        assert hear(tmp_path / "none") == {"multicast": None, "ways": {}, "networks": {}, "direct": 0, "warnings": []}
+
+    def test_networks_to_other_hosts(self, tmp_path: Path) -> None:
+        log = tmp_path / "log"
+        lines = [
+            "8[0] -> 15[7] via P2P/IPC/read",
+            "15[7] -> 6[6] [send] via NET/Socket/3",
+            "5[5] -> 12[4] [send] via NET/IB/3",
+            "6[6] -> 4[4] via NET/IB/3/GDRDMA",
+        ]
+        lines += ["47[7] -> 39[7] [receive] via NET/IBext_v8/2"]
+        log.write_text("".join(f"gpu7:52:70 [0] NCCL INFO Channel 00/0 : {line}\n" for line in lines), encoding="utf-8")
+        assert hear(log) == {"multicast": None, "ways": {"NET": 4, "P2P": 1}, "networks": {"IB": 2, "IBext_v8": 1, "Socket": 1}, "direct": 1, "warnings": []}
 
     def test_what_an_operator_asked_it_for_is_left_alone(self) -> None:
         for env in ({"NCCL_DEBUG": "INFO"}, {"NCCL_DEBUG": "TRACE"}, {"NCCL_DEBUG": "WARN", "NCCL_DEBUG_FILE": "/tmp/x"}):
