@@ -1,13 +1,14 @@
 # Copyright: (c) 2026, rackready contributors
 # GNU General Public License v3.0+ (see https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Hosts that meet before anything is started, over real sockets on addresses of lo: who is missing, not ready or out of reach is named, and nobody waits long."""
+"""Hosts that meet before anything is started, over real sockets on addresses of lo: who is missing, unready or out of reach is named, nobody waits long."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -118,8 +119,6 @@ def foreign(port: int) -> Iterator[int]:
 
         async with await asyncio.start_server(answer, PEERS[0].address, port):
             await asyncio.sleep(60)
-
-    import threading
 
     loop = asyncio.new_event_loop()
     task = loop.create_task(serve())

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.rackready.gpu.plugins.module_utils.smoke_machine import write_payload
-from ansible_collections.rackready.gpu.plugins.module_utils.smoke_payload import figures, hosts
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_payload import exchange, figures, hosts
 from ansible_collections.rackready.gpu.plugins.module_utils.smoke_payload.budget import Deadline
 from ansible_collections.rackready.gpu.plugins.module_utils.smoke_payload.options import parse
 from ansible_collections.rackready.gpu.plugins.module_utils.smoke_payload.place import Place
@@ -151,7 +151,7 @@ class Group:
 
     def all_reduce(self, out: Any, op: Any = None, group: Any = None) -> None:
         if op is None and out.numel() == hosts.EXACT["cpu"]:
-            out.copy_(hosts.sum_of_terms(self.torch, out.numel(), self.partners, self.turn % hosts.TURNS))
+            out.copy_(exchange.sum_of_terms(self.torch, out.numel(), self.partners, self.turn % hosts.TURNS))
             self.turn += 1
             self.bend(out)
 

@@ -146,7 +146,8 @@ def test_a_host_that_cannot_take_part_is_named_with_its_remedy_and_nothing_is_pl
 @pytest.mark.parametrize("lost", ["facts", "plan", "network"])
 def test_a_host_that_fell_out_of_the_run_is_named(lost: str) -> None:
     hosts = fleet()
-    hosts[1] = hosts[1]._replace(**{lost: None})
+    without: dict[str, Any] = {lost: None}
+    hosts[1] = hosts[1]._replace(**without)
     assert chosen(hosts).sentences("h100-02") == ["h100-02 could not be reached or read in this run: mend it, or leave it out (-l 'all:!h100-02')."]
 
 

@@ -9,7 +9,7 @@ import copy
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import jsonschema
 import pytest
@@ -179,7 +179,7 @@ class TestSlow:
 
     @pytest.mark.parametrize(("part", "said"), [(0.07, False), (0.08, False), (0.081, True), (0.6, True)])
     def test_a_slow_way_between_two_sound_hosts_is_named_as_the_way(self, part: float, said: bool) -> None:
-        rates = {pair: 1000.0 for pair in pairs_of(4)} | {(1, 3): 1000.0 * (1 - part)}
+        rates = dict.fromkeys(pairs_of(4), 1000.0) | {(1, 3): 1000.0 * (1 - part)}
         judged = judge(fleet(4, rates), "cuda", floors(hosts=4))
         for name, other in (("h1", "h3"), ("h3", "h1")):
             found = check(judged, name, PAIR_SPEED)
@@ -284,7 +284,7 @@ class TestMissing:
         assert verdicts(judged) == ["incomplete"] * 3
         assert "h0: no time left: 3 rounds" in check(judged, "h0", PAIRS)["reason"]
 
-    ODD: dict[str, Callable[[list[Any]], Any]] = {
+    ODD: ClassVar[dict[str, Callable[[list[Any]], Any]]] = {
         "left out": lambda entries: entries.pop(0),
         "half a line": lambda entries: entries[0].pop(),
         "fewer elements": lambda entries: entries[0].__setitem__(2, 8193),
@@ -326,7 +326,7 @@ class TestMissing:
         members = changed(fleet(2), 1, lambda report: report["pairs"]["pairs"][0].__setitem__(1, RATE * 0.995))
         assert check(judge(members, "cuda", floors(hosts=2)), "h0", PAIR_SPEED)["value"]["best"] == RATE * 0.995
 
-    ALL: dict[str, tuple[dict[str, Any], str]] = {
+    ALL: ClassVar[dict[str, tuple[dict[str, Any], str]]] = {
         "not told": ({"all_reduce": None, "all_reduce_reason": "the limit of 300 s was over"}, "the limit of 300 s was over"),
         "fewer ranks": ({"all_reduce": figure("all_reduce.busbw", ALL_RATE, world=4)}, "4 ranks took part, there are 6"),
         "no numbers": ({"all_reduce": {"world": 6}}, "its median is None"),
