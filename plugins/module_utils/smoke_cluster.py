@@ -23,7 +23,7 @@ from ansible_collections.rackready.gpu.plugins.module_utils.smoke_identity impor
 from ansible_collections.rackready.gpu.plugins.module_utils.smoke_machine import Machine, write_payload
 from ansible_collections.rackready.gpu.plugins.module_utils.smoke_payload.figures import HOST_PAIRS
 from ansible_collections.rackready.gpu.plugins.module_utils.smoke_request import RequestError
-from ansible_collections.rackready.gpu.plugins.module_utils.smoke_run import Cluster, Container, Outcome, Result
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_run import Cluster, Container, Outcome, Result, nccl_warnings
 from ansible_collections.rackready.gpu.plugins.module_utils.smoke_test import LOCK
 from ansible_collections.rackready.gpu.plugins.module_utils.smoke_tiers import ALL_REDUCE_EXACT
 from ansible_collections.rackready.gpu.plugins.module_utils.verdict import COULD_NOT_RUN, DEGRADED, FAIL, PASS, Check, make_check
@@ -195,7 +195,7 @@ def _container_checks(request: Request, asked: Asked, outcome: Outcome) -> list[
             continue
         checks.append(gpu_identity(rank, part, log, outcome))
         for result in log.results.get(ALL_REDUCE_EXACT) or [without_result(rank, ALL_REDUCE_EXACT, outcome)]:
-            check = smoke_checks.from_payload(ALL_REDUCE_EXACT, result, part, outcome.container)
+            check = smoke_checks.from_payload(ALL_REDUCE_EXACT, result, part, outcome.container, nccl_warnings(log))
             if check["status"] == FAIL:
                 check["reason"] = "rank {} on {}: {}".format(rank, request.peers[request.node].name, check["reason"])
                 if not _shows_its_fault(result, outcome):

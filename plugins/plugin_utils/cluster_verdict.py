@@ -81,20 +81,21 @@ class Table(NamedTuple):
 
 
 class _Run(NamedTuple):
-    """Everything that is known of a run. ``culprit``: the host that all pairs with wrong sums point at."""
+    """Everything that is known of a run. ``culprit``: the host that all pairs with wrong sums point at; ``ended``: hosts whose container ended too soon."""
 
     members: Sequence[Member]
     backend: str
     floors: Floors
     table: Table
     culprit: int | None
+    ended: Sequence[str]
 
 
 def judge(members: Sequence[Member], backend: str, floors: Floors) -> dict[str, dict[str, Any]]:
     """Host to its verdict (``verdict``, ``reason``, ``remedy``, ``checks``), and ``slow`` and ``wrong``: the hosts that all pairs point at."""
     table = table_of(members, backend)
-    culprit = suspect(table.wrong, len(members))
-    run = _Run(members, backend, floors, table, culprit)
+    culprit = suspect(table.wrong)
+    run = _Run(members, backend, floors, table, culprit, ended_first(members))
     checks = {member.name: _checks(node, run) for node, member in enumerate(members)}
     slow = [name for name, found in checks.items() if any(check["name"] == PAIR_SPEED and check["status"] == FAIL for check in found)]
     excuses = dict.fromkeys((PAIR_SPEED, ALL_SPEED), CPU_EXCUSE) if backend == "cpu" else {}
@@ -117,12 +118,32 @@ def _checks(node: int, run: _Run) -> list[Check]:
     if member.report is None:
         remedy = "see what Ansible says of it, and test again"
         return [make_check(MEETING, COULD_NOT_RUN, f"{member.name}: {member.absent}", remedy=remedy, source="the run")]
-    own = [_blamed(check, node, run) for check in member.report["checks"]]
+    own = [_blamed(_waited(check, run), node, run) for check in member.report["checks"]]
     speeds = [_pair_speed(node, run), _all_speed(node, run)]
     if run.backend == "cpu":
         # Told and held against nothing: processors that simulated hosts share say nothing about a network.
         speeds = [make_check(check["name"], NOT_APPLICABLE, CPU_EXCUSE, value=check["value"], unit="GB/s", source=SOURCE) for check in speeds]
     return [*own, _pairs(node, run), *speeds]
+
+
+def ended_first(members: Sequence[Member]) -> list[str]:
+    """Hosts whose container was not ended at its limit and did not run to its end: what the others then waited for in vain."""
+    checks = [(member.name, check) for member in members for check in (member.report or {}).get("checks", []) if check["name"] == "container_run"]
+    return [name for name, check in checks if check["status"] != PASS and not _timed_out(check)]
+
+
+def _timed_out(check: Check) -> bool:
+    return isinstance(check["value"], Mapping) and bool(check["value"].get("timed_out"))
+
+
+def _waited(check: Check, run: _Run) -> Check:
+    """A container that was ended at its limit, with the hosts that it waited for."""
+    if check["name"] != "container_run" or not run.ended or not _timed_out(check):
+        return check
+    waited: Check = check.copy()
+    waited["reason"] = f"it waited in vain for {', '.join(run.ended)}, whose container had ended: {check['reason']}"
+    waited["remedy"] = f"see container_run in the record of {', '.join(run.ended)}"
+    return waited
 
 
 # --- pairs ---------------------------------------------------------------------------------------------------------------------------------
@@ -162,10 +183,10 @@ def _entry(entry: Any, backend: str) -> Any:
     return entry if whole else None
 
 
-def suspect(wrong: Mapping[Pair, int], hosts: int) -> int | None:
-    """The one host that is in every pair with a wrong sum while some pair without it is right; None where the pairs do not single one out."""
+def suspect(wrong: Mapping[Pair, int]) -> int | None:
+    """The one host that is in every pair with a wrong sum and in no other; None where the pairs do not single one out, as one alone never does."""
     bad = [pair for pair, count in wrong.items() if count]
-    if not bad or hosts < MEDIAN_OF:
+    if not bad:
         return None
     common = set(bad[0]).intersection(*map(set, bad[1:]))
     if len(common) != 1:
@@ -230,17 +251,18 @@ def _pair_speed(node: int, run: _Run) -> Check:
     rates = _of(node, table.rates)
     alike = [other for other in range(len(members)) if members[other].kind == member.kind]
     bests = {other: best for other in alike if (best := best_of(other, members, table.rates)) is not None}
-    mine = bests.get(node, max(rates.values()) if rates else None)
-    value: dict[str, Any] = {"best": mine, "pairs": {members[other].name: rate for other, rate in sorted(rates.items())}}
+    value: dict[str, Any] = {"pairs": {members[other].name: rate for other, rate in sorted(rates.items())}}
     untimed = {**_of(node, table.missing), **_of(node, table.untimed)}
-    if untimed or mine is None:
-        other, words = next(iter(untimed.items())) if untimed else (node, "there is none")
+    if untimed:
+        other, words = next(iter(untimed.items()))
         reason = f"{len(untimed)} of its pairs have no figure, first that with {members[other].name}: {words}"
         return make_check(PAIR_SPEED, COULD_NOT_RUN, reason, remedy="see hosts_pairs, and test again", value=value, unit="GB/s", source=SOURCE)
+    # Without another one of its kind, the best of all: nobody is compared with it.
+    mine = value["best"] = bests[node] if node in bests else max(rates.values())
     ranks = 2 * member.ranks
     told = {"unit": "GB/s", "kernel": "torch.distributed.all_reduce", "conditions": payload.conditions_of(run.backend)}
     floor = floor_for(run.floors, member.model, PAIR_FIGURE, ranks, told)
-    findings = [_floor(mine, floor, len(alike)), _behind(node, bests), *(_way(node, other, run, bests) for other in alike if other != node)]
+    findings = [_floor(mine, floor, len(alike)), _behind(node, bests), *(_way(node, other, run, bests) for other in alike)]
     if len(bests) >= MEDIAN_OF:
         value["median_of_hosts"] = statistics.median(bests.values())
     return _conclude(PAIR_SPEED, findings, value, floor)
@@ -255,7 +277,7 @@ def _floor(mine: float, floor: Mapping[str, Any] | None, alike: int) -> Finding 
 
 def _behind(node: int, bests: Mapping[int, float]) -> Finding | None:
     """The host against the median of those of its kind; of fewer than three there is none that could tell."""
-    if len(bests) < MEDIAN_OF or node not in bests:
+    if len(bests) < MEDIAN_OF:
         return None
     median = statistics.median(bests.values())
     behind = round(1 - bests[node] / median, 6)
@@ -266,9 +288,9 @@ def _behind(node: int, bests: Mapping[int, float]) -> Finding | None:
 
 
 def _way(node: int, other: int, run: _Run, bests: Mapping[int, float]) -> Finding | None:
-    """A pair that is slower than both its hosts."""
+    """A pair that is slower than both its hosts; None as well where the two are no pair."""
     rate = run.table.rates.get((min(node, other), max(node, other)))
-    if rate is None or node not in bests or other not in bests:
+    if rate is None:
         return None
     both = min(bests[node], bests[other])
     behind = round(1 - rate / both, 6)

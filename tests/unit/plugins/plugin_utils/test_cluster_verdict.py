@@ -97,7 +97,7 @@ class TestSound:
         judged = judge(fleet(), "cuda", floors())
         assert verdicts(judged) == ["accepted"] * 3
         assert judged["h0"]["slow"] == judged["h0"]["wrong"] == []
-        assert {one["status"] for host in judged.values() for one in host["checks"]} == {"pass"}
+        assert {(one["status"], one["reason"]) for host in judged.values() for one in host["checks"]} == {("pass", None)}
         for host in judged.values():
             for one in host["checks"]:
                 jsonschema.Draft202012Validator(CHECK).validate(one)
@@ -207,9 +207,34 @@ class TestSlow:
     def test_all_together_are_held_against_a_floor_alone(self) -> None:
         assert check(judge(fleet(), "cuda", floors(whole=ALL_RATE)), "h0", ALL_SPEED)["status"] == "pass"
         assert check(judge(fleet(), "cuda", floors(whole=ALL_RATE + 1)), "h0", ALL_SPEED)["status"] == "fail"
+        known = floors()[MODEL]["hosts.all_reduce.busbw"][0]
+        assert check(judge(fleet(), "cuda", floors()), "h0", ALL_SPEED)["floor"] == known
         members = fleet()
         members[2] = members[2]._replace(gpus=gpus(2, "h200-sxm-141gb"))
-        assert check(judge(members, "cuda", floors()), "h0", ALL_SPEED)["status"] == "degraded", "no floor stands for two models"
+        both = {**floors(), "h200-sxm-141gb": floors()[MODEL]}
+        assert check(judge(members, "cuda", both), "h0", ALL_SPEED)["status"] == "degraded", "no floor stands for two models"
+
+    def test_a_host_with_two_models_has_no_floor(self) -> None:
+        mixed = [*gpus(1), {**gpus(2)[1], "model": "h200-sxm-141gb"}]
+        members = [member._replace(gpus=mixed) for member in fleet()]
+        judged = judge(members, "cuda", {**floors(), "h200-sxm-141gb": floors()[MODEL]})
+        assert {check(judged, "h0", name)["status"] for name in (PAIR_SPEED, ALL_SPEED)} == {"degraded"}
+
+    def test_cards_that_the_catalog_does_not_know_are_told_apart_by_their_pci_id(self) -> None:
+        unknown = [member._replace(gpus=[{**gpu, "pci_id": f"10de:{min(node, 1)}"} for gpu in gpus(2, None)]) for node, member in enumerate(fleet(4))]
+        assert "with 1 of its kind" in check(judge(unknown, "cuda", {}), "h0", PAIR_SPEED)["reason"]
+        assert "of its kind" not in check(judge(unknown, "cuda", {}), "h1", PAIR_SPEED)["reason"]
+
+    def test_the_best_of_a_host_is_with_one_of_its_kind_if_there_is_any(self) -> None:
+        members = fleet(4, {(0, 3): 100.0, (1, 3): 90.0})
+        members[3] = members[3]._replace(gpus=gpus(2, "h200-sxm-141gb"))
+        judged = judge(members, "cuda", floors())
+        assert [check(judged, name, PAIR_SPEED)["value"]["best"] for name in ("h0", "h1", "h3")] == [RATE, RATE, 100.0]
+        assert check(judged, "h0", PAIR_SPEED)["reason"] is None
+
+    def test_only_the_speed_of_pairs_makes_a_host_slow(self) -> None:
+        judged = judge(changed(fleet(), 1, lambda report: report["checks"][0].update(status="fail", reason="no")), "cuda", floors())
+        assert (judged["h1"]["verdict"], judged["h1"]["slow"]) == ("rejected", [])
 
 
 class TestWrong:
@@ -234,7 +259,18 @@ class TestWrong:
         assert judged["h0"]["remedy"] == "take h1 out (-l) and test the others again"
         found = check(judged, "h0", PAIRS)
         assert (found["status"], found["value"]) == ("could_not_run", {"wrong": {"h1": 5}, "right": 1, "of": 2})
-        assert check(judged, "h1", PAIRS)["reason"].startswith("sums of h1 with h0 (5 wrong elements), h2 (5 wrong elements) are wrong")
+        assert found["reason"] == "sums of h0 with h1 (5 wrong elements) are wrong; all pairs with wrong sums have h1 in them"
+        assert check(judged, "h1", PAIRS)["status"] == "fail"
+        assert check(judged, "h1", PAIRS)["reason"].startswith("sums of h1 with h0 (5 wrong elements), h2 (5 wrong elements) are wrong; all pairs")
+        exact = {name: [one["status"] for one in found["checks"] if one["name"] == "all_reduce_exact"] for name, found in judged.items()}
+        assert exact == {"h0": ["could_not_run", "pass"], "h1": ["fail", "pass"], "h2": ["could_not_run", "pass"]}
+
+    def test_what_else_failed_on_another_host_stays_its_own(self) -> None:
+        members = self.wrong(fleet(wrong=dict.fromkeys(slow(1, 0), 5)), range(3))
+        members = changed(members, 0, lambda report: report["checks"][4].update(status="fail", reason="another card"))
+        judged = judge(members, "cuda", floors())
+        assert judged["h0"]["verdict"] == "rejected"
+        assert "gpu_identity" in judged["h0"]["reason"]
 
     def test_where_the_pairs_do_not_tell_everybody_with_wrong_sums_fails(self) -> None:
         judged = judge(self.wrong(fleet(), range(3)), "cuda", floors())
@@ -254,13 +290,13 @@ class TestWrong:
 
     def test_suspect(self) -> None:
         table = dict.fromkeys(pairs_of(4), 0)
-        assert suspect(table, 4) is None
-        assert suspect({**table, (0, 2): 1}, 4) is None
-        assert suspect({**table, (0, 2): 1, (1, 2): 1}, 4) is None, "its pair with 3 was right, so it may be a way"
-        assert suspect({**table, (0, 2): 1, (1, 2): 1, (2, 3): 4}, 4) == 2
-        assert suspect(dict.fromkeys(pairs_of(4), 1), 4) is None
-        assert suspect({(0, 1): 1}, 2) is None
-        assert suspect({(0, 1): 0, (0, 2): 1, (1, 2): 1}, 3) == 2
+        assert suspect(table) is None
+        assert suspect({**table, (0, 2): 1}) is None
+        assert suspect({**table, (0, 2): 1, (1, 2): 1}) is None, "its pair with 3 was right, so it may be a way"
+        assert suspect({**table, (0, 2): 1, (1, 2): 1, (2, 3): 4}) == 2
+        assert suspect(dict.fromkeys(pairs_of(4), 1)) is None
+        assert suspect({(0, 1): 1}) is None
+        assert suspect({(0, 1): 0, (0, 2): 1, (1, 2): 1}) == 2
 
     def test_a_simulated_host_with_a_wrong_sum_is_rejected(self) -> None:
         assert verdicts(judge(self.wrong(fleet(backend="cpu"), [0]), "cpu", {})) == ["rejected", "simulated", "simulated"]
@@ -289,6 +325,7 @@ class TestMissing:
         "half a line": lambda entries: entries[0].pop(),
         "fewer elements": lambda entries: entries[0].__setitem__(2, 8193),
         "true for one": lambda entries: entries[0].__setitem__(3, False),
+        "elements with a point": lambda entries: entries[0].__setitem__(2, float(entries[0][2])),
         "elements as text": lambda entries: entries[0].__setitem__(2, "8194"),
         "less than none wrong": lambda entries: entries[0].__setitem__(3, -1),
         "no list": lambda entries: entries.__setitem__(0, None),
@@ -313,6 +350,38 @@ class TestMissing:
         assert f"1 of its pairs have no figure, first that with h1: {words}" in found["reason"]
         assert verdicts(judged) == ["incomplete", "incomplete", "accepted"]
 
+    def test_ends_may_differ_by_one_percent_of_the_higher_one(self) -> None:
+        members = changed(fleet(2, {(0, 1): 100.0}), 1, lambda report: report["pairs"]["pairs"][0].__setitem__(1, 99.0))
+        assert check(judge(members, "cuda", floors(hosts=2)), "h0", PAIR_SPEED)["value"]["best"] == 99.0
+
+    @pytest.mark.parametrize("node", [0, 1])
+    def test_one_end_without_a_figure_is_a_pair_without_one(self, node: int) -> None:
+        members = changed(fleet(2), node, lambda report: report["pairs"]["pairs"][0].__setitem__(1, None))
+        found = check(judge(members, "cuda", floors(hosts=2)), "h0", PAIR_SPEED)
+        assert (found["status"], "there was no time" in found["reason"]) == ("could_not_run", True)
+
+    @pytest.mark.parametrize("node", [0, 1])
+    @pytest.mark.parametrize("rate", [24.0, 96.0])
+    def test_either_end_may_be_the_one_that_differs(self, node: int, rate: float) -> None:
+        members = changed(fleet(2), node, lambda report: report["pairs"]["pairs"][0].__setitem__(1, rate))
+        assert "its ends do not agree" in check(judge(members, "cuda", floors(hosts=2)), "h1", PAIR_SPEED)["reason"]
+
+    def test_a_host_whose_container_ended_is_named_to_those_who_waited_for_it(self) -> None:
+        def hung(report: dict[str, Any]) -> None:
+            report["checks"][1].update(status="could_not_run", reason="not done within 300 s", value={"timed_out": True})
+
+        def died(report: dict[str, Any]) -> None:
+            report["checks"][1].update(status="could_not_run", reason="exit status -9", value={"timed_out": False})
+
+        judged = judge(changed(changed(changed(fleet(), 0, hung), 1, hung), 2, died), "cuda", floors())
+        for name in ("h0", "h1"):
+            found = check(judged, name, "container_run")
+            assert found["reason"] == "it waited in vain for h2, whose container had ended: not done within 300 s"
+            assert found["remedy"] == "see container_run in the record of h2"
+        assert check(judged, "h2", "container_run")["reason"] == "exit status -9"
+        all_hang = judge(changed(changed(fleet(), 0, hung), 1, hung), "cuda", floors())
+        assert check(all_hang, "h0", "container_run")["reason"] == "not done within 300 s"
+
     @pytest.mark.parametrize(("factor", "agree"), [(0.9905, True), (0.989, False), (0.5, False)])
     def test_ends_that_do_not_agree_measured_something_else(self, factor: float, agree: bool) -> None:
         for node, entry in ((0, 0), (1, 0)):
@@ -329,7 +398,9 @@ class TestMissing:
     ALL: ClassVar[dict[str, tuple[dict[str, Any], str]]] = {
         "not told": ({"all_reduce": None, "all_reduce_reason": "the limit of 300 s was over"}, "the limit of 300 s was over"),
         "fewer ranks": ({"all_reduce": figure("all_reduce.busbw", ALL_RATE, world=4)}, "4 ranks took part, there are 6"),
+        "not told, nobody knows why": ({"all_reduce": None}, "it was not told"),
         "no numbers": ({"all_reduce": {"world": 6}}, "its median is None"),
+        "nonsense": ({"all_reduce": [6]}, "it gave no numbers"),
     }
 
     @pytest.mark.parametrize("name", ALL)
