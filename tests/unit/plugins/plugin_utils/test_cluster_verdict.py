@@ -379,6 +379,12 @@ class TestMissing:
             assert found["reason"] == "it waited in vain for h2, whose container had ended: not done within 300 s"
             assert found["remedy"] == "see container_run in the record of h2"
         assert check(judged, "h2", "container_run")["reason"] == "exit status -9"
+        unstarted = changed(changed(fleet(), 0, hung), 2, lambda report: report["checks"][1].update(status="could_not_run", reason="no engine"))
+        assert "it waited in vain for h2" in check(judge(unstarted, "cuda", floors()), "h0", "container_run")["reason"]
+        other = changed(changed(fleet(), 0, hung), 2, lambda report: report["checks"][3].update(status="degraded", reason="sockets"))
+        assert check(judge(other, "cuda", floors()), "h0", "container_run")["reason"] == "not done within 300 s"
+        odd = changed(changed(fleet(), 2, died), 0, lambda report: report["checks"][3].update(status="degraded", reason="sockets", value={"timed_out": True}))
+        assert check(judge(odd, "cuda", floors()), "h0", "hosts_transport")["reason"] == "sockets"
         all_hang = judge(changed(changed(fleet(), 0, hung), 1, hung), "cuda", floors())
         assert check(all_hang, "h0", "container_run")["reason"] == "not done within 300 s"
 
@@ -392,8 +398,9 @@ class TestMissing:
                 assert "its ends do not agree" in found["reason"]
 
     def test_of_two_ends_the_lower_figure_counts(self) -> None:
-        members = changed(fleet(2), 1, lambda report: report["pairs"]["pairs"][0].__setitem__(1, RATE * 0.995))
-        assert check(judge(members, "cuda", floors(hosts=2)), "h0", PAIR_SPEED)["value"]["best"] == RATE * 0.995
+        for node in (0, 1):
+            members = changed(fleet(2), node, lambda report: report["pairs"]["pairs"][0].__setitem__(1, RATE * 0.995))
+            assert check(judge(members, "cuda", floors(hosts=2)), "h0", PAIR_SPEED)["value"]["best"] == RATE * 0.995
 
     ALL: ClassVar[dict[str, tuple[dict[str, Any], str]]] = {
         "not told": ({"all_reduce": None, "all_reduce_reason": "the limit of 300 s was over"}, "the limit of 300 s was over"),
