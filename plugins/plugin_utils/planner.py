@@ -209,7 +209,7 @@ def _machine(context: Context, planned: Mapping[str, AreaPlan]) -> list[str]:
     packages = context.facts["packages"]
     reloading = [name for name, area in planned.items() if not area.converged and name in RELOADING]
     written = {spec.path for area in planned.values() for spec in area.files}
-    refusals = [sentence for area in touched for sentence in (*_masked(context, area), *_unread(context, area), *_packages(context, area))]
+    refusals = [sentence for area in touched for sentence in (*_unread(context, area), *_packages(context, area))]
     losing = _would_lose_gpus(context) if reloading else []
     if losing:
         planned[reloading[0]].drain = True
@@ -254,15 +254,6 @@ def _written_by(context: Context, area: AreaPlan) -> Iterator[str]:
         yield from ("/usr/lib/modules", "/var/lib/dkms")
     if "pull" in area.desired:
         yield str(context.facts["docker"]["root_dir"] or "/var/lib/docker")
-
-
-def _masked(context: Context, area: AreaPlan) -> list[str]:
-    """Units that nothing shall start. Whoever masked one had a reason, which is not known here; the removal of a package can leave it so too."""
-    names = [name for name in area.desired.get("units", []) if any(str(context.unit(name)[key]).startswith("masked") for key in ("load", "enabled"))]
-    if not names:
-        return []
-    what = f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} masked, by somebody or by the removal of its package"
-    return [refusal(what, "nothing is to start it and it is not unmasked", f"run systemctl unmask {' '.join(names)} if that is over, then run again")]
 
 
 def _would_lose_gpus(context: Context) -> list[str]:

@@ -549,8 +549,17 @@ def unit_words(unit: Mapping[str, str]) -> str:
 
 
 def unit_actions(context: Context, names: Sequence[str], wanted: str = "enabled, active") -> list[str]:
-    """What must be done to units that are not as wanted."""
-    return [f"enable and start {name}" for name in names if unit_words(context.unit(name)) != wanted]
+    """What must be done to units that are not as wanted; a masked one is unmasked first, which the plan says before anything is done."""
+    actions = []
+    for name in names:
+        unit = context.unit(name)
+        if unit_words(unit) == wanted:
+            continue
+        # Also ``masked-runtime``, until the next boot.
+        if any(unit[key].startswith("masked") for key in ("load", "enabled")):
+            actions.append(f"unmask {name}")
+        actions.append(f"enable and start {name}")
+    return actions
 
 
 def differing(context: Context, packages: Mapping[str, str | None]) -> dict[str, str | None]:

@@ -494,8 +494,19 @@ def test_planned(changes: dict[str, Any], variables: dict[str, Any], wanted: Wan
 
 
 # On a host that was as planned: a change of the facts, and the actions of the one area that must act then.
+MASKED = {"load": "masked", "active": "inactive", "enabled": "masked"}
 FAILED = {"load": "loaded", "active": "failed", "enabled": "enabled"}
 DRIFTED: dict[str, tuple[tuple[str, str, dict[str, Any]], str, list[str]]] = {
+    "I3": (
+        ("units", "nvidia-persistenced.service", MASKED),
+        "nvidia_driver",
+        ["unmask nvidia-persistenced.service", "enable and start nvidia-persistenced.service"],
+    ),
+    "D7": (
+        ("units", "nvidia-fabricmanager.service", MASKED),
+        "nvidia_fabric",
+        ["unmask nvidia-fabricmanager.service", "enable and start nvidia-fabricmanager.service"],
+    ),
     "F6": (("units", "nvidia-cdi-refresh.service", FAILED), "nvidia_container_toolkit", ["enable and start nvidia-cdi-refresh.service"]),
 }
 
@@ -508,15 +519,6 @@ def test_drifted(change: tuple[str, str, dict[str, Any]], area: str, actions: li
     plan = plan_for(facts)
     assert plan["refusals"] == []
     assert {name: entry["actions"] for name, entry in plan["areas"].items() if not entry["converged"] and name != "smoke_test"} == {area: actions}
-
-
-@pytest.mark.parametrize("name", ["nvidia-persistenced.service", "nvidia-fabricmanager.service"], ids=["I3", "D7"])
-def test_a_masked_unit_is_named_with_its_remedy_and_left_masked(name: str) -> None:
-    facts = apply_plan(facts_for(), plan_for(facts_for()))
-    facts["units"][name] = {"load": "masked", "active": "inactive", "enabled": "masked"}
-    [sentence] = plan_for(facts)["refusals"]
-    assert sentence.startswith(f"{name} is masked, ")
-    assert f"run systemctl unmask {name} " in sentence
 
 
 def test_b4_installed_packages_are_no_driver_for_another_kernel() -> None:

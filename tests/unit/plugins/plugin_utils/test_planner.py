@@ -553,16 +553,13 @@ def test_every_unit_that_is_to_run_is_among_those_that_may_be_masked() -> None:
 
 @pytest.mark.parametrize("name", UNITS)
 @pytest.mark.parametrize("words", ["masked", "masked-runtime"])
-@pytest.mark.parametrize("bare", [True, False])
-def test_a_masked_unit_is_never_unmasked(name: str, words: str, bare: bool) -> None:
-    facts = facts_for() if bare else apply_plan(facts_for(), plan_for(facts_for()))
+def test_a_masked_unit_is_unmasked_and_the_plan_says_so(name: str, words: str) -> None:
+    facts = apply_plan(facts_for(), plan_for(facts_for()))
     facts["units"][name] = {"load": "masked", "active": "inactive", "enabled": words}
     plan = plan_for(facts)
-    assert plan["refusals"] == [
-        f"{name} is masked, by somebody or by the removal of its package, so nothing is to start it and it is not unmasked: "
-        f"run systemctl unmask {name} if that is over, then run again."
-    ]
-    assert not any("unmask" in action for area in plan["areas"].values() for action in area["actions"])
+    assert plan["refusals"] == []
+    [actions] = [area["actions"] for key, area in plan["areas"].items() if not area["converged"] and key != "smoke_test"]
+    assert actions == [f"unmask {name}", f"enable and start {name}"]
 
 
 def test_a_masked_unit_that_is_not_wanted_is_nobody_s_business() -> None:
