@@ -210,6 +210,14 @@ class TestJournal:
         log.close()
         assert log.problem == f"/dev/kmsg: No such file or directory; {words}"
 
+    def test_one_that_breaks_off_is_not_taken_for_all_that_was_said(self, tmp_path: Path) -> None:
+        answers = Answers()
+        answers[f"{JOURNAL} --show-cursor"] = Result(1, b"NVRM: Xid (PCI:0000:1b:00): 63, old\n-- cursor: s=1\n", b"boom", 0.1)
+        log = KernelLog(answers, tmp_path)
+        log.close()
+        assert codes(log.earlier) == {}
+        assert str(log.problem).startswith("/dev/kmsg: No such file or directory; journalctl exited 1: boom")
+
     def test_one_that_fails_at_the_end_is_no_silence(self, tmp_path: Path) -> None:
         answers = Answers()
         answers[f"{JOURNAL} --show-cursor"] = "-- cursor: s=1\n"
