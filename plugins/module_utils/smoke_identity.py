@@ -76,7 +76,7 @@ def gpu_identity(rank: int, gpu: ExpectedGpu, log: RankLog, outcome: Outcome) ->
     if refused or not said:
         result = (refused or [without_result(rank, GPU_IDENTITY, outcome)])[0]
         surroundings = next((remedy for words, remedy in SURROUNDINGS.items() if words in (result.reason or "")), None)
-        status = result.status if result.status in (FAIL, COULD_NOT_RUN) and not surroundings else COULD_NOT_RUN
+        status = FAIL if result.status == FAIL and not surroundings else COULD_NOT_RUN
         remedy = surroundings or "look for Xid messages in `dmesg`; error 802 is the fabric's: `systemctl status nvidia-fabricmanager`"
         return make_check(GPU_IDENTITY, status, result.reason, remedy=remedy, value=value, source=IN_CONTAINER, gpu=gpu.gpu, duration_s=result.duration_s)
     if outcome.container.backend == "cpu":

@@ -147,6 +147,13 @@ class TestWhatIsSaidOfAGpu:
     def test_what_is_not_told_is_no_difference(self, change: dict[str, Any]) -> None:
         assert self.of(change)[0]["status"] == "pass"
 
+    @pytest.mark.parametrize(("bus_id", "status"), [(BUS_IDS[0], "pass"), (None, "could_not_run")])
+    def test_a_uuid_that_the_plan_does_not_know_is_neither_wrong_nor_right(self, bus_id: str | None, status: str) -> None:
+        told = {"uuid": uuid_of(0), "pci_bus_id": bus_id, "compute_capability": "9.0"}
+        outcome = ran([[{"event": "start"}, {"event": "found", "name": "gpu_identity", "value": told}, {"event": "end"}]])
+        unknown = CARD._replace(uuid=None, compute_capability=None)
+        assert gpu_identity(0, unknown, outcome.transcript.ranks[0], outcome)["status"] == status
+
 
 class TestArchitecture:
     def of(self, torch: Any, chip: Any = "9.0", *more: dict[str, Any]) -> dict[str, Any]:
