@@ -206,6 +206,12 @@ def _packages(machine: Machine) -> dict[str, tuple[str, bool]]:
     return {name: (version, flags.startswith("h")) for flags, name, version in (line.split() for line in lines if line[1:2] == "i")}
 
 
+def _needs_apt(machine: Machine, fault: str) -> None:
+    manager = machine.run(["sh", "-c", "command -v apt-get || command -v dnf || true"]).strip().rpartition("/")[2] or "neither"
+    if manager != "apt-get":
+        raise FaultError(f"the fault {fault} needs apt, which it is made with, and this host has {manager}; nothing was changed: choose a host with apt")
+
+
 def _other_version(machine: Machine, name: str, argument: str | None, installed: str) -> str:
     """The version of a package that was asked for, else the newest that is not installed."""
     known = [line.split("|")[1].strip() for line in machine.run(["apt-cache", "madison", name]).splitlines() if line.count("|") >= 2]
@@ -246,6 +252,7 @@ def _put_back(machine: Machine, fault: str) -> None:
 @_fault("driver-upgraded", "[VERSION]", "the driver's packages (default: the newest) were upgraded under the loaded module: nvidia-smi ends with status 18")
 def driver_upgraded(machine: Machine, argument: str | None, on: bool) -> None:
     if on:
+        _needs_apt(machine, "driver-upgraded")
         driver = _packages(machine).get("nvidia-driver-cuda", ("", False))[0]
         _replace(machine, "driver-upgraded", "nvidia-driver-cuda", lambda name, version: version == driver and name != "nvidia-fabricmanager", argument)
         return
@@ -257,6 +264,7 @@ def driver_upgraded(machine: Machine, argument: str | None, on: bool) -> None:
 def fabric_manager_version(machine: Machine, argument: str | None, on: bool) -> None:
     unit = "nvidia-fabricmanager.service"
     if on:
+        _needs_apt(machine, "fabric-manager-version")
         _replace(machine, "fabric-manager-version", "nvidia-fabricmanager", lambda name, version: False, argument)
         machine.run(["sh", "-c", f"! systemctl restart {unit}"])
         with machine.store.change() as state:

@@ -13,14 +13,17 @@ from gpu_host.sim.kernel import Kernel
 
 
 class Commands(list[list[str]]):
-    """The commands that were run; what each prints is looked up by its first two words."""
+    """The commands that were run; what each prints is looked up by its first two words. Unless something else is said, the host has apt."""
 
     def __init__(self) -> None:
         super().__init__()
         self.answers: dict[str, str] = {}
+        self.manager = "/usr/bin/apt-get\n"
         self.seen: Callable[[list[str]], None] = lambda command: None
 
     def run(self, command: list[str]) -> str:
+        if command[:2] == ["sh", "-c"] and "command -v apt-get" in command[2]:
+            return self.manager
         self.append(command)
         self.seen(command)
         return self.answers.get(" ".join(command[:2]), "")
@@ -219,6 +222,17 @@ def test_an_upgrade_that_cannot_be(machine: faults.Machine, commands: Commands, 
     with pytest.raises(faults.FaultError, match=words):
         faults.break_(machine, "driver-upgraded", argument)
     assert machine.store.read()["faults"] == {}
+
+
+@pytest.mark.parametrize("fault", ["driver-upgraded", "fabric-manager-version"])
+@pytest.mark.parametrize(("manager", "words"), [("/usr/bin/dnf\n", "this host has dnf"), ("", "this host has neither")])
+def test_faults_of_another_version_need_apt_and_say_so(machine: faults.Machine, commands: Commands, fault: str, manager: str, words: str) -> None:
+    commands.manager = manager
+    with pytest.raises(
+        faults.FaultError, match=f"the fault {fault} needs apt, which it is made with, and {words}; nothing was changed: choose a host with apt"
+    ):
+        faults.break_(machine, fault, None)
+    assert machine.store.read()["faults"] == {} and commands == []
 
 
 def test_a_fabric_manager_of_another_version_comes_alone_and_joins_no_gpu(machine: faults.Machine, commands: Commands) -> None:

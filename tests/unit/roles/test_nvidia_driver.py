@@ -28,14 +28,17 @@ HOSTS = {
     "loaded": ("", "", ""),
     "build-fails": ("", "", ""),
     "console": ("", "", ""),
+    # C5: that loading fails decides, and not whether a key is enrolled.
     "rejected": (
         "",
         "ERROR: could not insert 'nvidia': Key was rejected by service",
         f"rejected: {NO_LOAD} (modprobe: ERROR: could not insert 'nvidia': Key was rejected by service), as Secure Boot does not know the key that signed "
         "them: run mokutil --import /var/lib/dkms/mok.pub on the host (on Ubuntu /var/lib/shim-signed/mok/MOK.der), reboot it, enroll the key at the "
-        "console and run again.",
+        "console and run again. If mokutil --list-enrolled has it already, this kernel does not trust enrolled keys: boot the distribution's own one.",
     ),
     "old-kernel": ("", "ERROR: could not insert 'nvidia': Required key not available", "as Secure Boot does not know the key that signed them"),
+    # What people met elsewhere as C4: the BIOS maps no memory above 4 GiB.
+    "bar": ("", "ERROR: could not insert 'nvidia': No such device", "(a BAR of 0M: switch above-4G decoding and resizable BAR on in the BIOS)."),
     "no-gpu": (
         "",
         "ERROR: could not insert 'nvidia': No such device",
