@@ -332,7 +332,8 @@ def _figure(value: Any) -> str | None:
 
 
 def _not_exercised(record: Record) -> str:
-    skipped = [check for check in record.get("checks") or [] if check.get("status") in ("not_applicable", "could_not_run")]
+    every = [*(record.get("checks") or []), *(dig(record, "cluster", "checks") or [])]
+    skipped = [check for check in every if check.get("status") in ("not_applicable", "could_not_run")]
     lines = [f"- {_escape(check.get('name'))} ({check.get('status')}): {_escape(check.get('reason') or 'no reason given')}" for check in skipped]
     lines.extend(f"- {_escape(sentence)}" for sentence in dig(record, "smoke_test", "not_exercised") or [])
     if record.get("outcome") == "simulated":

@@ -238,6 +238,22 @@ def test_page_says_what_was_never_exercised_and_what_was_run_again() -> None:
     assert "Run again after 8.1 s: the ranks could not meet" in lines
 
 
+def test_page_of_a_test_together_with_other_hosts() -> None:
+    checks = [
+        check("hosts_pairs"),
+        check("speed.hosts.pair.busbw", "fail", value={"best": 24.0, "pairs": {"h100-02": 24.0}}, unit="GB/s", reason="slow", remedy="look"),
+        check("speed.hosts.all_reduce.busbw", "not_applicable", reason="on the CPU"),
+    ]
+    cluster = {"verdict": "rejected", "reason": "slow", "remedy": "look", "checks": checks, "hosts": ["h100-01", "h100-02"]}
+    lines = page(record(outcome="rejected", checks=[], cluster=cluster)).splitlines()
+    assert "## Checks of h100-01, h100-02 together" in lines
+    assert "| speed.hosts.pair.busbw |  | fail | 24 |  | GB/s | slow Now: look |" in lines
+    assert "- speed.hosts.all_reduce.busbw (not_applicable): on the CPU" in lines
+    assert "No smoke test ran in this run." not in lines
+    cases = ElementTree.fromstring(junit([record(outcome="rejected", checks=[check("a")], cluster=cluster)])).iter("testcase")
+    assert [case.get("name") for case in cases] == ["outcome", "a", *(one["name"] for one in checks)]
+
+
 def test_simulated_host_says_that_no_gpu_was_exercised() -> None:
     assert "- the GPUs: this is a simulated host, the arithmetic ran on its CPU" in page(record(outcome="simulated")).splitlines()
 

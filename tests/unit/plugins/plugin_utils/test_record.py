@@ -13,6 +13,8 @@ from typing import Any
 import jsonschema
 import pytest
 from ansible_collections.rackready.gpu.plugins.plugin_utils.record import (
+    CLUSTER_PLAN,
+    CLUSTER_VERDICT,
     FACTS,
     MESSAGE_LIMIT,
     PLAN,
@@ -56,6 +58,11 @@ def plan(converged: bool, proved: bool = False, kind: Kind = "ok", refusals: tup
 
 def smoke(verdict: str, kind: Kind = "ok", **result: Any) -> TaskEvent:
     return event(kind, SMOKE_TEST, None, changed=kind == "ok", verdict=verdict, reason=f"it is {verdict}", remedy=None, checks=[], **result)
+
+
+def together(verdict: str, kind: Kind = "ok", action: str = CLUSTER_VERDICT) -> TaskEvent:
+    hosts = {} if verdict == "refused" else {"hosts": ["h0", "h1", "h2"]}
+    return event(kind, action, None, cluster={"verdict": verdict, "reason": f"it is {verdict}", "remedy": None, "checks": [], **hosts})
 
 
 CHANGE = event("ok", changed=True)
@@ -110,6 +117,15 @@ def outcome(*events: TaskEvent, run: Run = RUN, interruption: str | None = None)
         (None, [facts()]),
         (None, [event("ok", SOURCES, None)]),
         (None, [event("failed", role="foreign.collection.role", msg="x")]),
+        # Together with other hosts: the plan's stamp is not what the run was about.
+        ("simulated", [facts(STAMP), plan(True, proved=True), together("simulated")]),
+        ("rejected", [facts(STAMP), plan(True, proved=True), together("rejected", "failed")]),
+        ("incomplete", [facts(STAMP), plan(True, proved=True), together("incomplete", "failed")]),
+        ("refused", [facts(STAMP), plan(True, proved=True), together("refused", "failed", CLUSTER_PLAN)]),
+        ("rejected", [plan(True, proved=True), smoke("accepted"), together("rejected", "rescued"), FAIL]),
+        ("rejected", [plan(True, proved=True), smoke("rejected", "rescued"), together("accepted")]),
+        ("failed", [plan(True, proved=True), together("accepted"), FAIL]),
+        ("failed", [plan(True, proved=True), event("failed", CLUSTER_PLAN, None, msg="a bug")]),
         ("failed", [FAIL]),
         ("unreachable", [event("unreachable", FACTS, None, msg="no route")]),
     ],
@@ -123,6 +139,32 @@ def test_interruption_counts_unless_the_host_had_already_ended() -> None:
     assert outcome(plan(False), smoke("accepted"), interruption="stopped") == "interrupted"
     assert outcome(plan(False), FAIL, interruption="stopped") == "failed"
     assert outcome(plan(True), smoke("rejected", "failed"), interruption="stopped") == "rejected"
+
+
+def test_a_test_together_is_told_apart_from_the_one_of_the_host_alone() -> None:
+    log = HostLog("h1", "playbooks/verify_cluster.yml", NOW, NOW, "-i inventory/site ")
+    for one in (facts(STAMP), plan(True, proved=True), together("accepted")):
+        log.add(one)
+    record = build_record(log, RUN)
+    assert record is not None
+    assert record["reason"] == "together with h0, h2: it is accepted"
+    assert (record["verdict"], record["checks"], record["smoke_test"], record["stamp"]) == (None, [], None, STAMP)
+    assert record["cluster"]["hosts"] == ["h0", "h1", "h2"]
+
+
+@pytest.mark.parametrize(
+    ("verdict", "action", "remedy"),
+    [
+        ("incomplete", CLUSTER_VERDICT, "Correct it, then: ansible-playbook -i inventory/site playbooks/verify_cluster.yml -l h0,h1,h2"),
+        ("refused", CLUSTER_PLAN, "Nothing was started. Do what each sentence says, then: ansible-playbook -i inventory/site playbooks/verify_cluster.yml"),
+    ],
+)
+def test_what_to_call_again_has_all_hosts_of_a_test_together(verdict: str, action: str, remedy: str) -> None:
+    log = HostLog("h1", "playbooks/verify_cluster.yml", NOW, NOW, "-i inventory/site ")
+    log.add(together(verdict, "failed", action))
+    record = build_record(log, RUN)
+    assert record is not None
+    assert record["remedy"] == remedy
 
 
 def test_check_mode_only_plans() -> None:
