@@ -26,8 +26,8 @@ def together() -> Played:
 
 @contextmanager
 def blocked(name: str, source: str) -> Iterator[None]:
-    """The host refuses connections of another one, but for SSH."""
-    rule = f"INPUT --source {source} --protocol tcp ! --dport 22 --jump REJECT --reject-with tcp-reset"
+    """The host refuses connections that another one begins."""
+    rule = f"INPUT --source {source} --protocol tcp --syn --jump REJECT --reject-with tcp-reset"
     on(name).check_output(f"iptables --insert {rule}")
     try:
         yield
