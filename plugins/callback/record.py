@@ -15,9 +15,9 @@ requirements:
 description:
   - Writes what a run found, planned, changed and proved on a host, and how it ended, as one JSON file a host and run.
     It is the only writer of records, and prints one line a host at the end of the run, nothing else.
-  - A host has a record when one of M(rackready.gpu.gpu_host_facts), M(rackready.gpu.gpu_plan), M(rackready.gpu.gpu_smoke_test) or a role of
-    this collection ran for it, also when it was refused, failed, could not be reached, was only planned, or when the run was
-    interrupted (SIGINT, SIGTERM, SIGHUP, an error of Ansible's own). After SIGKILL there is none.
+  - A host has a record when one of M(rackready.gpu.gpu_host_facts), M(rackready.gpu.gpu_plan), M(rackready.gpu.gpu_smoke_test),
+    M(rackready.gpu.gpu_cluster_test) or a role of this collection ran for it, also when it was refused, failed, could not be reached, was only
+    planned, or when the run was interrupted (SIGINT, SIGTERM, SIGHUP, an error of Ansible's own). After SIGKILL there is none.
     Hosts of which only facts were read have none either.
   - Where Ansible stops because it cannot read the variables of the hosts (a lock file that is no YAML, say), the hosts of the play are recorded as
     refused, and one sentence at the end says which file and line it is and what to do.

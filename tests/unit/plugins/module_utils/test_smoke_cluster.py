@@ -72,6 +72,7 @@ class Clustered(Host):
 
     def run_container(self, container: Container, look: Look) -> Outcome:
         look.tick({})
+        assert {"__main__.py", "hosts.py", "tournament.py"} <= {path.name for path in (Path(container.payload) / "smoke_payload").iterdir()}
         self.containers.append(container)
         transcript = Transcript(container.run_id, container.ranks, clock=lambda: 0.0, first=container.first)
         ran = self.runs[0]
@@ -119,6 +120,7 @@ class TestSound:
         assert len([check for check in report["checks"] if check["name"] == "all_reduce_exact"]) == 2
         assert (report["pairs"], report["pairs_reason"]) == ({"pairs": ANOTHER, "host": 1}, None)
         assert (report["all_reduce"]["median"], report["all_reduce_reason"]) == (40.0, None)
+        assert report["seconds"] == 0.0
         assert (report["token"], report["node"], report["container_started"], report["torch"]["torch"]) == ("token", 1, True, "2.11.0")
         assert json.loads(json.dumps(report)) == report
         assert list(host.state_dir.glob("smoke-*/")) == []
@@ -127,9 +129,18 @@ class TestSound:
         _report, host = run(tmp_path)
         [container] = host.containers
         assert (container.ranks, container.first, container.world, container.limit_s) == (2, 4, 6, smoke_cluster.RUN_S)
-        assert container.budget < container.limit_s < request().limit_s
+        assert container.budget == 210
+        # Coming, answering twice, running and ending: what the playbook's documentation calls 10 minutes.
+        assert request().limit_s == 90 + 60 + 300 + 40
         assert (container.dtypes, container.figures, container.collective, container.tier) == ([], ["hosts.pair.busbw", "all_reduce.busbw"], True, "quick")
         assert container.env == {"NCCL_NVLS_ENABLE": "0"}
+
+    def test_the_first_host_has_the_first_ranks(self, tmp_path: Path) -> None:
+        report, host = run(tmp_path, node=0, ranks=[2, 4])
+        assert (host.containers[0].first, report["node"]) == (0, 0)
+        assert statuses(report)["all_reduce_exact"] == {"pass"}
+        assert host.containers[0].cluster is not None
+        assert (host.containers[0].cluster.address, host.containers[0].cluster.master) == ("10.0.0.1", "10.0.0.1")
 
     def test_on_the_cpu_two_processes_are_enough(self, tmp_path: Path) -> None:
         assert (ranks_of("cuda", 8), ranks_of("cpu", 8), ranks_of("cpu", 1)) == (8, CPU_RANKS, 1)
@@ -211,7 +222,22 @@ class TestNothingIsStarted:
         meetings = Meetings()
         report, _host = run(tmp_path, meetings, host)
         self.unstarted(report, host)
+        assert statuses(report)["container_run"] == {"could_not_run"}
         assert meetings.parties[0].problem == "container_run: docker ps: docker is not there"
+
+    def test_by_a_host_that_cannot_take_part_whatever_the_meeting_says(self, tmp_path: Path) -> None:
+        host = Clustered(tmp_path)
+        host.engine_error = "docker is not there"
+        report = run_test(request(), host.machine(), lambda party: Met(None))
+        self.unstarted(report, host)
+        assert report["checks"][-1]["reason"] == "container_run: docker ps: docker is not there"
+
+    def test_where_a_gpu_is_missing_which_is_the_host_s_own_fault(self, tmp_path: Path) -> None:
+        meetings = Meetings()
+        report, host = run(tmp_path, meetings, Clustered(tmp_path, facts=[facts_for(**{**CONVERGED, "gpus": 1})]))
+        self.unstarted(report, host)
+        assert statuses(report)["gpu_count"] == {"fail"}
+        assert "gpu_count: " in str(meetings.parties[0].problem)
 
     def test_where_the_hosts_do_not_meet(self, tmp_path: Path) -> None:
         words = "h100-02 cannot reach h100-01 at 10.0.0.1:29500 (connection refused)"
@@ -229,6 +255,7 @@ class TestNothingIsStarted:
             meetings = Meetings()
             report, _host = run(tmp_path, meetings, host)
         self.unstarted(report, host)
+        assert statuses(report) == {"gpu_idle": {"could_not_run"}, "hosts_meeting": {"could_not_run"}}
         assert meetings.parties[0].problem == "gpu_idle: another smoke test of this host is running"
         assert host.asked == []
 
