@@ -36,7 +36,10 @@ RESERVE_S = 40
 # Processes of a host that only computes on its CPUs: loading torch alone takes each of them minutes of those.
 CPU_RANKS = 2
 WAITED_REMEDY = "look which other host's container ended or hung first (container_run in each record), mend that one and test again"
-MEETING_REMEDY = "do what the sentence says and test again; a host that cannot take part is left out with -l"
+MEETING_REMEDY = (
+    "open all TCP ports between the addresses of the hosts, as NCCL and gloo take any of them; "
+    "mend a host that cannot take part, or leave it out (-l); then test again"
+)
 
 
 class Request(NamedTuple):
@@ -198,19 +201,19 @@ def _container_checks(request: Request, asked: Asked, outcome: Outcome) -> list[
             check = smoke_checks.from_payload(ALL_REDUCE_EXACT, result, part, outcome.container, nccl_warnings(log))
             if check["status"] == FAIL:
                 check["reason"] = "rank {} on {}: {}".format(rank, request.peers[request.node].name, check["reason"])
-                if not _shows_its_fault(result, outcome):
+                if not _shows_its_fault(result):
                     check["status"], check["remedy"] = COULD_NOT_RUN, WAITED_REMEDY
             checks.append(check)
     return [*checks, transport(request, outcome)]
 
 
-def _shows_its_fault(result: Result, outcome: Outcome) -> bool:
+def _shows_its_fault(result: Result) -> bool:
     """Whether a failed exchange is one of numbers that were wrong, of this GPU or of this process. Who only waited in vain, or whose partner hung up, is not at
     fault: that may be any of the other hosts.
     """
     if isinstance(result.value, dict) and result.value.get("wrong"):
         return True
-    return not outcome.child.timed_out and ("CUDA error" in (result.reason or "") or "crashed" in (result.reason or ""))
+    return any(words in (result.reason or "") for words in ("CUDA error", "crashed in it"))
 
 
 def transport(request: Request, outcome: Outcome) -> Check:

@@ -299,6 +299,25 @@ class TestWhoIsAtFault:
         report = self.report(tmp_path, self.replace(result("all_reduce_exact", "fail", "RuntimeError: CUDA error: an illegal memory access")))
         assert self.exact(report)[1][0] == "fail"
 
+    def test_so_does_one_after_which_the_others_hung(self, tmp_path: Path) -> None:
+        event = result("all_reduce_exact", "fail", "RuntimeError: CUDA error: an illegal memory access")
+        report = self.report(tmp_path, self.replace(event), timed_out=True, exit_code=None, seconds=300.0)
+        assert self.exact(report)[1][0] == "fail"
+
+    @pytest.mark.parametrize("value", [None, {**reduce_value(6), "wrong": 0}])
+    @pytest.mark.parametrize("reason", [None, "it is said to have failed"])
+    def test_a_failure_that_shows_nothing_is_held_against_nobody(self, tmp_path: Path, value: Any, reason: str | None) -> None:
+        report = self.report(tmp_path, self.replace(result("all_reduce_exact", "fail", reason, value)))
+        assert self.exact(report)[1][0] == "could_not_run"
+
+    def test_a_rank_with_a_gpu_that_nobody_expects_gives_none_of_the_host_s_a_result(self, tmp_path: Path) -> None:
+        def change(events: list[list[Event]]) -> None:
+            next(event for event in events[1] if event["event"] == "found" and event["name"] == "gpu_identity")["value"].update(
+                pci_bus_id="0000:ff:00.0", uuid="GPU-another"
+            )
+
+        assert len(self.exact(self.report(tmp_path, change))) == 1
+
     def test_a_partner_that_hung_up_is_no_fault_of_this_host(self, tmp_path: Path) -> None:
         report = self.report(tmp_path, self.replace(result("all_reduce_exact", "fail", "RuntimeError: Connection closed by peer [10.0.0.1]:41234")))
         assert self.exact(report)[1] == ("could_not_run", "rank 5 on h100-02: RuntimeError: Connection closed by peer [10.0.0.1]:41234")
