@@ -11,6 +11,7 @@ from typing import Any
 
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
+from ansible_collections.rackready.gpu.plugins.module_utils import verify_tool
 from ansible_collections.rackready.gpu.plugins.plugin_utils import catalog_loader, host_plan, plan_text, record_files, record_masking
 from ansible_collections.rackready.gpu.plugins.plugin_utils.variable_files import inventory_options
 from yaml import YAMLError
@@ -19,6 +20,7 @@ from yaml import YAMLError
 # What is wrong with it is said where it is used.
 with suppress(OSError, YAMLError):
     catalog_loader.load()
+    verify_tool.tool()
 
 
 class ActionModule(ActionBase):  # type: ignore[misc]
@@ -30,7 +32,9 @@ class ActionModule(ActionBase):  # type: ignore[misc]
     def run(self, tmp: Any = None, task_vars: Mapping[str, Any] | None = None) -> dict[str, Any]:
         result: dict[str, Any] = super().run(tmp, task_vars)
         task_vars = task_vars or {}
-        _validation, arguments = self.validate_argument_spec(argument_spec={"refuse": {"type": "bool", "default": True}})
+        _validation, arguments = self.validate_argument_spec(
+            argument_spec={"refuse": {"type": "bool", "default": True}, "aside": {"type": "list", "elements": "str", "default": []}}
+        )
         host = str(task_vars["inventory_hostname"])
         try:
             facts = host_plan.plain_facts((task_vars.get("ansible_facts") or {}).get("gpu_host"))
@@ -45,7 +49,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]
             plan.update(refusals=[unrecorded] if unrecorded else [], converged=plan["converged"] and not unrecorded)
         result["ansible_facts"] = {"gpu_plan": plan}
         result["text"] = plan_text.lines(plan, facts, catalog)
-        result["difference"] = plan_text.difference(plan, inventory_options(map(str, task_vars.get("ansible_inventory_sources") or ())))
+        result["difference"] = plan_text.difference(plan, inventory_options(map(str, task_vars.get("ansible_inventory_sources") or ())), arguments["aside"])
         result["diff"] = plan_text.diff(plan)
         result["changed"] = bool(self._task.check_mode and not plan["converged"] and not plan["refusals"])
         if plan["refusals"] and arguments["refuse"]:

@@ -13,7 +13,7 @@ from typing import Any, Callable
 
 from ansible_collections.rackready.gpu.plugins.module_utils import apt_lists, cdi, container, holders, host, kernel_modules, nvidia_smi, packages, pci, units
 from ansible_collections.rackready.gpu.plugins.module_utils.bounded import Commands
-from ansible_collections.rackready.gpu.plugins.module_utils.reading import read_line, watched_files
+from ansible_collections.rackready.gpu.plugins.module_utils.reading import digests, read_line, watched_files
 
 SCHEMA = 1
 
@@ -62,6 +62,7 @@ def gather(
         "packages": package_query.facts(),
         "files": files,
         "unread_files": unread_files,
+        "digests": digests(root),
         "cdi": {"specs": cdi.specs(root, number_of)},
         "device_nodes": nodes,
         "library_version": kernel_modules.library_version(root),

@@ -1,11 +1,14 @@
 # Copyright: (c) 2026, rackready contributors
 # GNU General Public License v3.0+ (see https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Small text files, as facts: what cannot be read is absent, never an exception."""
+"""Files as facts, small ones as text: what cannot be read is absent, never an exception."""
 
 from __future__ import annotations
 
+import hashlib
+import stat
 from pathlib import Path
+from typing import Any
 
 TEXT_LIMIT = 64 * 1024
 
@@ -25,8 +28,12 @@ WATCHED = (
     "/usr/lib/systemd/system/docker.service.d/*.conf",
     "/etc/systemd/system/docker.service.d/*.conf",
     "/etc/systemd/system/nvidia-*.service.d/*.conf",
+    "/etc/systemd/system/rackready-verify.*",
     "/usr/sbin/policy-rc.d",
 )
+
+# What we write and facts do not give as text: a program, and a request that may hold a site's secrets.
+DIGESTED = ("/etc/rackready/verify.json", "/usr/local/sbin/rackready-verify")
 
 
 def read_text(path: Path, limit: int = TEXT_LIMIT) -> str | None:
@@ -66,3 +73,20 @@ def watched_files(root: Path) -> tuple[dict[str, str], dict[str, str]]:
             except OSError as error:
                 unread[name] = f"cannot be read: {error.strerror}"
     return texts, unread
+
+
+def digests(root: Path) -> dict[str, dict[str, Any]]:
+    """``digests`` of the facts: path to ``sha256`` (None where it cannot be read, or is no regular file) and ``mode`` of files that are there."""
+    found: dict[str, dict[str, Any]] = {}
+    for name in DIGESTED:
+        path = root / name[1:]
+        try:
+            status = path.lstat()
+        except OSError:
+            continue
+        try:
+            digest = hashlib.sha256(path.read_bytes()).hexdigest() if stat.S_ISREG(status.st_mode) else None
+        except OSError:
+            digest = None
+        found[name] = {"sha256": digest, "mode": f"{stat.S_IMODE(status.st_mode):04o}"}
+    return found

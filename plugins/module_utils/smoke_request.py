@@ -18,9 +18,13 @@ class RequestError(ValueError):
     """The module was asked for something that cannot be; the sentence says what."""
 
 
+# Of the container's /dev/shm, where nobody asks for another.
+SHM_SIZE = "1g"
+
+
 class Request(NamedTuple):
     """What is to be tested. ``gpus``: as the plan lists them; ``bought``: gpu_expected; ``stamp``: what to write on success; ``timeout``: seconds for
-    everything, None for what the tier may take.
+    everything, None for what the tier may take; ``planned``: False where another tier than the plan's is asked for.
     """
 
     image: str
@@ -38,6 +42,7 @@ class Request(NamedTuple):
     floors: Mapping[str, Any] = {}
     burn_minutes: int = 0
     data_paths: Sequence[str] = ()
+    planned: bool = True
 
     @property
     def limit_s(self) -> int:
@@ -66,9 +71,37 @@ class Request(NamedTuple):
         if twice:
             raise RequestError(f"GPU {twice[0]} is given twice")
 
+    def in_tier(self, tier: str) -> Request:
+        """The same test, more or less thorough than planned. What the plan excuses and floors hold for every tier."""
+        if tier == self.tier:
+            return self
+        return self._replace(tier=tier, stamp={**self.stamp, "tier": tier}, timeout=None, planned=False)
+
     def asked(self, facts: Mapping[str, Any]) -> Asked:
         """What the checks need to know of it, on a host with these facts. On the CPU there is one process for each card, divided or not."""
         gpus = expected_gpus(self.gpus, facts)
         parts = parts_of(gpus, facts) if self.backend == "cuda" else gpus
         driver, mig = self.stamp.get("driver"), self.stamp.get("mig")
         return Asked(gpus, parts, self.tier, self.backend, self.bought, driver, mig, self.not_applicable, self.floors)
+
+
+def request_of(values: Mapping[str, Any]) -> Request:
+    """The request in the plan's own words (``areas.smoke_test.desired``), which are also the options of gpu_smoke_test."""
+    bought = values["expected"]
+    return Request(
+        image=values["image"],
+        backend=values["backend"],
+        tier=values["tier"],
+        gpus=values["gpus"],
+        ulimits=values["ulimits"],
+        shm_size=values.get("shm_size", SHM_SIZE),
+        env={str(key): str(value) for key, value in values["env"].items()},
+        not_applicable={str(key): str(value) for key, value in values["not_applicable"].items()},
+        degraded=values["degraded"],
+        stamp=values["stamp"],
+        timeout=values["timeout"],
+        bought=Bought(bought["model"], bought["count"]) if bought else None,
+        floors=values["floors"],
+        burn_minutes=values["burn_minutes"],
+        data_paths=values["data_paths"],
+    )

@@ -44,6 +44,11 @@ GROUP_FIGURES = (ALL_REDUCE, PAIRS)
 BETWEEN = (ALL_REDUCE_EXACT, *COLLECTIVES[1:], PAIR_EXACT, DDP_STEP, *map(speed, GROUP_FIGURES))
 
 
+def covers(tested: str | None, wanted: str) -> bool:
+    """Whether a test in the tier ``tested`` showed all that one in ``wanted`` would. A tier that nobody knows shows nothing."""
+    return tested in TIERS and TIERS.index(tested) >= TIERS.index(wanted)
+
+
 def limit_s(tier: str, gpus: int, backend: str, burn_minutes: int = 0) -> int:
     """Seconds that the whole test may take, whatever the hardware does."""
     limit = QUICK_S if tier == "quick" else ACCEPT_ONE_S if gpus == 1 else ACCEPT_S

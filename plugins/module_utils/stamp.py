@@ -6,10 +6,10 @@
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from pathlib import Path
 from typing import Any, Mapping
+
+from ansible_collections.rackready.gpu.plugins.module_utils import whole_file
 
 STATE_DIR = Path("/var/lib/rackready")
 NAME = "stamp.json"
@@ -33,20 +33,8 @@ def read(directory: Path = STATE_DIR) -> Any:
 
 def write(stamp: Mapping[str, Any], directory: Path = STATE_DIR) -> None:
     """Put the stamp there in one step, readable by everybody: a reader sees the old one or the new one. OSError where that is not possible."""
-    directory.mkdir(mode=0o755, parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=".stamp-", dir=str(directory))
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            json.dump(stamp, file, indent=2, sort_keys=True)
-            file.write("\n")
-            file.flush()
-            os.fchmod(file.fileno(), 0o644)
-            os.fsync(file.fileno())
-        Path(name).replace(directory / NAME)
-    except BaseException:
-        Path(name).unlink()
-        raise
-    _make_last(directory)
+    text = json.dumps(stamp, indent=2, sort_keys=True) + "\n"
+    whole_file.write(directory / NAME, text.encode("utf-8"), 0o644)
 
 
 def withdraw(directory: Path = STATE_DIR) -> bool:
@@ -55,14 +43,5 @@ def withdraw(directory: Path = STATE_DIR) -> bool:
         (directory / NAME).unlink()
     except FileNotFoundError:
         return False
-    _make_last(directory)
+    whole_file.make_last(directory)
     return True
-
-
-def _make_last(directory: Path) -> None:
-    """Have the directory's entries on the disk: a test may take the whole host down, and a stamp that was removed must not come back with it."""
-    descriptor = os.open(str(directory), os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

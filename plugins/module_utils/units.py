@@ -24,6 +24,7 @@ UNITS = (
     "nvidia-cdi-refresh.service",
     "nvidia-cdi-refresh.path",
     "nvidia-mig-manager.service",
+    "rackready-verify.timer",
 )
 _PROPERTIES = "Id,LoadState,ActiveState,UnitFileState,ExecStart,Environment,EnvironmentFiles"
 _SHORT_OPTIONS = {

@@ -29,6 +29,7 @@ SIMULATED = "simulated"
 REJECTED = "rejected"
 INCOMPLETE = "incomplete"
 VERDICTS = (ACCEPTED, SIMULATED, REJECTED, INCOMPLETE)
+NO_RESULT = "there is no result of it"
 # What 'accepted' is called, by backend: arithmetic on a CPU says nothing about a GPU, and the word must not claim it.
 ACCEPTED_AS = {"cuda": ACCEPTED, "cpu": SIMULATED}
 
@@ -143,7 +144,7 @@ def _settle_all(results: Sequence[Check], required: Sequence[Requirement], excus
         if key in seen:
             continue
         seen.add(key)
-        missing = make_check(requirement.name, COULD_NOT_RUN, "there is no result of it", gpu=requirement.gpu)
+        missing = make_check(requirement.name, COULD_NOT_RUN, NO_RESULT, gpu=requirement.gpu)
         checks.append(_settle(missing, True, excuses))
     return checks
 

@@ -37,6 +37,11 @@ options:
         RV(difference).
     type: bool
     default: true
+  aside:
+    description: Areas that RV(difference) says nothing of, beside the smoke test.
+    type: list
+    elements: str
+    default: []
 notes:
   - The variables of the collection are set in the inventory. All are optional. Names that begin like them and are not among
     them are refused.
@@ -70,6 +75,8 @@ notes:
     to the first one; playbooks/verify_cluster.yml reads it (text).
   - C(smoke_test_cluster_port) - TCP port at which hosts that are tested together meet, on the first one; playbooks/verify_cluster.yml
     reads it (whole number; default V(29500)).
+  - C(smoke_test_timer) - "off", or when an idle host tests itself in the tier quick, daily, weekly, monthly, or days and a time in systemd's words, such as
+    Sat 03:30, Mon..Fri 04:00, *-*-01 04:00 (text; default V(off)).
   - C(smoke_test_force) - Test also a host whose stamp matches; playbooks/verify.yml reads it (true or false).
   - 'C(rackready_mirror) - Base addresses of mirrors: repository names to addresses, registries to registries. A login does
     not belong there (mapping of V(packages), V(images); default V({})).'

@@ -259,8 +259,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.rackready.gpu.plugins.module_utils import facts, smoke_machine, smoke_test, stamp, verdict
-from ansible_collections.rackready.gpu.plugins.module_utils.smoke_host import Bought
-from ansible_collections.rackready.gpu.plugins.module_utils.smoke_request import Request, RequestError
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_request import SHM_SIZE, RequestError, request_of
 from ansible_collections.rackready.gpu.plugins.module_utils.units import UnitsError
 
 GPU = {
@@ -287,7 +286,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "tier": {"type": "str", "choices": ["quick", "accept", "burn"], "default": "quick"},
     "gpus": {"type": "list", "elements": "dict", "required": True, "options": GPU},
     "ulimits": {"type": "list", "elements": "str", "default": ["memlock=-1", "stack=67108864"]},
-    "shm_size": {"type": "str", "default": "1g"},
+    "shm_size": {"type": "str", "default": SHM_SIZE},
     "env": {"type": "dict", "default": {}},
     "not_applicable": {"type": "dict", "default": {}},
     "degraded": {"type": "str", "choices": ["accept", "reject"], "default": "accept"},
@@ -299,27 +298,6 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "timeout": {"type": "int"},
     "smi_timeout": {"type": "int", "default": 15},
 }
-
-
-def request_of(params: dict[str, Any]) -> Request:
-    """The module's parameters as a request."""
-    return Request(
-        image=params["image"],
-        backend=params["backend"],
-        tier=params["tier"],
-        gpus=params["gpus"],
-        ulimits=params["ulimits"],
-        shm_size=params["shm_size"],
-        env={str(key): str(value) for key, value in params["env"].items()},
-        not_applicable={str(key): str(value) for key, value in params["not_applicable"].items()},
-        degraded=params["degraded"],
-        stamp=params["stamp"],
-        timeout=params["timeout"],
-        bought=Bought(params["expected"]["model"], params["expected"]["count"]) if params["expected"] else None,
-        floors=params["floors"],
-        burn_minutes=params["burn_minutes"],
-        data_paths=params["data_paths"],
-    )
 
 
 def ended_from_outside(number: int, frame: object) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from ansible_collections.rackready.gpu.plugins.plugin_utils.catalog_loader import Catalog
@@ -38,6 +38,7 @@ _HEADLINES = {
     "nvidia_container_toolkit": "packages",
     "mig": "gpus",
     "pytorch_image": "image",
+    "verify_tool": "timer",
     "smoke_test": "verdict",
 }
 _HOLDS = "as planned"
@@ -69,7 +70,8 @@ def needs(plan: Plan, catalog: Catalog) -> list[str]:
     areas = plan["areas"]
     if not areas:
         return []
-    unplanned = [name for name, area in areas.items() if name != "smoke_test" and not area["desired"]]
+    fetching_nothing = ("verify_tool", "smoke_test")
+    unplanned = [name for name, area in areas.items() if name not in fetching_nothing and not area["desired"]]
     unknown = unplanned or areas["nvidia_driver"]["actual"] == UNKNOWN
     reboot, drain = ("needed" if plan[name] else "not known" if unknown else "not needed" for name in ("reboot", "drain"))
     download = f"not known, as {', '.join(unplanned)} could not be planned" if unplanned else _download(plan, catalog)
@@ -123,8 +125,9 @@ def _headline(name: str, desired: Mapping[str, Any], state: Any) -> str:
     told = state.get(_HEADLINES[name], state.get("packages"))
     if name == "pytorch_image" and told == desired["digest"]:
         return str(desired["ref"])
-    if name == "smoke_test":
-        return str(told or ("unreadable stamp" if state.get("stamp") == UNREADABLE else "not tested"))
+    if name in ("smoke_test", "verify_tool"):
+        nothing = "unreadable stamp" if state.get("stamp") == UNREADABLE else "not tested"
+        return f"timer {told}" if told in ("on", "off") else str(told or nothing)
     if name == "mig":
         return ", ".join(f"{count} x {layout}" for layout, count in Counter((told or {}).values()).items()) or "none"
     return _brief(next(iter(told.values()), None) if isinstance(told, Mapping) else told)
@@ -174,16 +177,16 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def difference(plan: Plan, inventory: str = "") -> str:
+def difference(plan: Plan, inventory: str = "", aside: Iterable[str] = ()) -> str:
     """Why a host that should be as planned is not: its refusals, else one sentence with every area and what differs there first. Empty where it is.
 
-    ``inventory`` is the run's own options, each followed by a space, so that the command can be pasted.
+    ``inventory`` is the run's own options, each followed by a space, so that the command can be pasted; the smoke test and areas that are ``aside`` may differ.
     """
     if plan["refusals"]:
         return f"{plan['host']}: {' '.join(plan['refusals'])}"
     found = []
     for name, area in plan["areas"].items():
-        if area["converged"] or name == "smoke_test":
+        if area["converged"] or name in ("smoke_test", *aside):
             continue
         differences = [
             f"{path.strip() or name} {'differs' if path.startswith(_NOT_SHOWN) else f'is {_value(is_now)} instead of {_value(will_be)}'}"

@@ -18,6 +18,7 @@ from ansible_collections.rackready.gpu.plugins.plugin_utils.areas import (
     nvidia_fabric,
     pytorch_image,
     smoke_test,
+    verify_tool,
 )
 from ansible_collections.rackready.gpu.plugins.plugin_utils.catalog_loader import Catalog
 from ansible_collections.rackready.gpu.plugins.plugin_utils.managers import MANAGERS
@@ -41,6 +42,7 @@ AREAS: Mapping[str, Callable[[Context], AreaPlan]] = {
     "nvidia_container_toolkit": nvidia_container_toolkit.plan,
     "mig": mig.plan,
     "pytorch_image": pytorch_image.plan,
+    "verify_tool": verify_tool.plan,
     "smoke_test": smoke_test.plan,
 }
 
@@ -207,7 +209,7 @@ def _machine(context: Context, planned: Mapping[str, AreaPlan]) -> list[str]:
     if not touched:
         return []
     packages = context.facts["packages"]
-    reloading = [name for name, area in planned.items() if not area.converged and name in RELOADING]
+    reloading = [name for name, area in planned.items() if not area.converged and (area.reloads or name in RELOADING)]
     written = {spec.path for area in planned.values() for spec in area.files}
     refusals = [sentence for area in touched for sentence in (*_unread(context, area), *_packages(context, area))]
     losing = _would_lose_gpus(context) if reloading else []

@@ -83,6 +83,8 @@ class AreaPlan:
     """Packages that come from the distribution's own archive and are not installed yet."""
     reboot: bool = False
     drain: bool = False
+    reloads: bool = False
+    """Bringing it about makes systemd reload, on this host as it is now."""
 
     @property
     def converged(self) -> bool:

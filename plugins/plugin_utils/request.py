@@ -105,6 +105,7 @@ class Request:
     smoke_degraded: str
     smoke_burn_minutes: int
     smoke_data_paths: tuple[str, ...]
+    smoke_timer: str
     mirror_packages: Mapping[str, str]
     mirror_images: Mapping[str, str]
     pin_for: tuple[str, ...]
@@ -176,6 +177,7 @@ def parse(variables: Mapping[str, Any], catalog: Catalog) -> Request:
         smoke_degraded=value["smoke_test_degraded"],
         smoke_burn_minutes=value["smoke_test_burn_minutes"],
         smoke_data_paths=tuple(value["smoke_test_data_paths"]),
+        smoke_timer=value["smoke_test_timer"],
         mirror_packages=mirror.get("packages", {}),
         mirror_images=mirror.get("images", {}),
         pin_for=tuple(value["rackready_pin_for"]),
@@ -228,8 +230,8 @@ def _sentence(name: str, error: ValidationError) -> str:
     rule: Any = error.validator_value
     schema: Any = error.schema
     where, found = f"{name}{path}", _found(name, error)
-    if name == "mig_layout" and not path:
-        return f'{where} is {found}, but must be "off" (in quotes, or YAML reads it as false) or a list of {{gpus, instances}}.'
+    if name in _OR_OFF and not path:
+        return f'{where} is {found}, but must be "off" (in quotes, or YAML reads it as false) or {_OR_OFF[name]}.'
     number = isinstance(error.instance, int | float) and not isinstance(error.instance, bool)
     if error.validator == "type" and number and "string" in rule and "integer" not in rule:
         zeros = ", or YAML takes away zeros at its end" if isinstance(error.instance, float) else ""
@@ -268,6 +270,10 @@ def _type_words(types: str | list[str]) -> str:
     return " or ".join(words.get(entry, entry) for entry in ([types] if isinstance(types, str) else types))
 
 
+_OR_OFF = {
+    "mig_layout": "a list of {gpus, instances}",
+    "smoke_test_timer": 'daily, weekly, monthly, or days and a time in quotes such as "Sat 03:30" or "*-*-01 04:00"',
+}
 _EXAMPLES = {
     "nvidia_driver_branch": "a driver branch such as 580",
     "nvidia_driver_version": 'a driver version such as "580.178.04"',

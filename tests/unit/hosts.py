@@ -48,6 +48,7 @@ UNITS = (
     "nvidia-cdi-refresh.service",
     "nvidia-cdi-refresh.path",
     "nvidia-mig-manager.service",
+    "rackready-verify.timer",
 )
 CDI_PATH = "/var/run/cdi/nvidia.yaml"
 RED_HAT = ("rhel", "rocky", "almalinux", "ol")
@@ -240,6 +241,7 @@ class Host:
             "failed_units": sorted(self.failed_units),
             "files": dict(sorted(self._files().items())),
             "unread_files": {},
+            "digests": {},
             "docker": self._docker(),
             "cdi": {"specs": self._cdi_specs()},
             "device_nodes": [{"path": path, "major": major, "minor": minor} for path, (major, minor) in sorted(self._nodes().items())],

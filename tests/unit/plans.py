@@ -16,6 +16,7 @@ import hashlib
 import json
 from typing import Any
 
+from ansible_collections.rackready.gpu.plugins.module_utils import reading, verify_tool
 from ansible_collections.rackready.gpu.plugins.plugin_utils import pin, versionlock
 from ansible_collections.rackready.gpu.plugins.plugin_utils.catalog_loader import load
 from ansible_collections.rackready.gpu.plugins.plugin_utils.planner import make_plan
@@ -125,7 +126,7 @@ def apply_plan(facts: Facts, plan: Plan) -> Facts:
     """Facts as the roles leave them: what ``desired`` says is written, installed, held, loaded, started and pulled. The smoke test is not run."""
     after = copy.deepcopy(facts)
     areas = {name: area["desired"] for name, area in plan["areas"].items()}
-    for name in ("host_tuning", "nvidia_driver", "docker", "nvidia_container_toolkit"):
+    for name in ("host_tuning", "nvidia_driver", "docker", "nvidia_container_toolkit", "verify_tool"):
         for spec in areas[name]["files"]:
             after["files"][spec["path"]] = spec["content"]
     for name in ("nvidia_driver", "nvidia_fabric", "docker", "nvidia_container_toolkit"):
@@ -154,6 +155,7 @@ def apply_plan(facts: Facts, plan: Plan) -> Facts:
     after["docker"]["images"][areas["pytorch_image"]["pull"]] = "sha256:" + "3f" * 32
     _smi(after, driver["version"], areas)
     _cdi(after, areas["nvidia_container_toolkit"]["cdi"]["path"])
+    _verify_tool(after, areas)
     return after
 
 
@@ -245,6 +247,20 @@ def _cdi(facts: Facts, path: str) -> None:
         else:
             devices += [str(gpu["index"]), gpu["uuid"]]
     facts["cdi"] = {"specs": [{"path": path, "kind": "nvidia.com/gpu", "cdi_version": "0.7.0", "devices": devices, "problems": []}]}
+
+
+def _verify_tool(facts: Facts, areas: dict[str, Any]) -> None:
+    """As apply.yml does, from the plan that is made again once the driver tells the GPUs' names and UUIDs."""
+    request, timer = copy.deepcopy(areas["smoke_test"]), areas["verify_tool"]["timer"]
+    told = {gpu["pci_bus_id"]: gpu for gpu in facts["nvidia_smi"]["gpus"]}
+    for gpu in request["gpus"]:
+        gpu.update(uuid=told[gpu["pci_bus_id"]]["uuid"], name=told[gpu["pci_bus_id"]]["name"])
+    request["stamp"]["gpus"] = sorted(gpu["uuid"] for gpu in told.values())
+    for file in verify_tool.files(request, timer):
+        if file.path in reading.DIGESTED:
+            facts["digests"][file.path] = {"sha256": hashlib.sha256(file.data).hexdigest(), "mode": file.mode}
+    active, enabled = ("inactive", "disabled") if timer == "off" else ("active", "enabled")
+    facts["units"][verify_tool.TIMER] = {"load": "loaded", "active": active, "enabled": enabled}
 
 
 def canonical(value: Any) -> str:

@@ -36,6 +36,8 @@ def plan(context: Context) -> AreaPlan:
     found = context.facts["stamp"] or {}
     damage = _damage(context.facts["stamp"])
     actual_stamp: Any = "absent" if context.facts["stamp"] is None else UNREADABLE if damage else {key: found[key] for key in STAMPED}
+    if isinstance(actual_stamp, dict) and smoke_tiers.covers(found.get("tier"), stamp["tier"]):
+        actual_stamp["tier"] = stamp["tier"]
     reference = split_reference(context.image)
     return AreaPlan(
         desired={
@@ -107,9 +109,12 @@ def _floors(context: Context) -> dict[str, Any]:
 
 
 def _not_applicable(context: Context, wanted: dict[str, list[str]]) -> dict[str, str]:
-    """Checks that cannot apply, said before the test runs; the test itself never decides that."""
+    """Checks that cannot apply, said before the test runs; the test itself never decides that.
+
+    Of every tier: a host may be tested in another one than the planned, and what a tier never asks for needs no excuse.
+    """
     reasons: dict[str, str] = {}
-    backend, tier = context.request.smoke_backend, context.request.smoke_tier
+    backend, most = context.request.smoke_backend, "accept"
     cards = [ExpectedGpu(gpu.pci_bus_id, gpu.pci_id, compute_capability=gpu.entry["compute_capability"] if gpu.entry else None) for gpu in context.gpus]
     if context.fabric_kind is None and not nvidia_fabric.unplanned(context):
         reasons["fabric"] = "this board has no NVSwitch fabric"
@@ -122,13 +127,12 @@ def _not_applicable(context: Context, wanted: dict[str, list[str]]) -> dict[str,
     kinds = [card.kind for card in cards]
     if all(kinds.count(kind) == 1 for kind in kinds):
         reasons[PRODUCT_MATCH] = "no two GPUs of this host are of one model"
-    if len(cards) == 1 and tier != "quick":
+    if len(cards) == 1:
         reasons.update(dict.fromkeys((smoke_tiers.PAIR_EXACT, speed(ALL_REDUCE), speed(PAIRS)), "there is one GPU, and nothing between GPUs to measure"))
     if backend == "cpu":
-        reasons.update(dict.fromkeys(smoke_tiers.speeds(cards, tier, backend), "it is computed on the CPU, for which there are no floors"))
+        reasons.update(dict.fromkeys(smoke_tiers.speeds(cards, most, backend), "it is computed on the CPU, for which there are no floors"))
     if any(wanted.values()):
-        between = smoke_tiers.BETWEEN if tier != "quick" else (smoke_tiers.ALL_REDUCE_EXACT,)
-        reasons.update(dict.fromkeys(between, "MIG instances cannot talk to each other, and a process sees one of them"))
-        reasons.update(dict.fromkeys(smoke_tiers.speeds(cards, tier, backend), "floors are those of whole GPUs, and these are divided"))
+        reasons.update(dict.fromkeys(smoke_tiers.BETWEEN, "MIG instances cannot talk to each other, and a process sees one of them"))
+        reasons.update(dict.fromkeys(smoke_tiers.speeds(cards, most, backend), "floors are those of whole GPUs, and these are divided"))
         reasons[PRODUCT_MATCH] = "GPUs are divided, and parts of different size compute in different ways"
     return reasons

@@ -114,7 +114,7 @@ def test_several_hosts_are_one_table_with_refusals_first_and_status_1(site: Path
     done = rackready(site, "-i", "inventory", "--facts", "facts.json")
     assert (done.returncode, done.stderr) == (1, "")
     assert done.stdout.count("actions\n") == 1
-    assert done.stdout.rindex("REFUSED") < done.stdout.index("2026.11-longterm: 26 actions, then the smoke test")
+    assert done.stdout.rindex("REFUSED") < done.stdout.index("2026.11-longterm: 30 actions, then the smoke test")
 
 
 def test_without_an_inventory_the_variables_are_those_of_a_file(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from ansible_collections.rackready.gpu.plugins.module_utils import smoke_tiers
 from ansible_collections.rackready.gpu.plugins.module_utils.smoke_gpus import ExpectedGpu
 
 from tests.unit.hosts import CONVERGED, facts_for
-from tests.unit.plans import plan_for
+from tests.unit.plans import accept, apply_plan, plan_for
 
 ONE = {"gpu_expected": {"model": "h100-sxm5-80gb", "count": 1}}
 
@@ -62,7 +62,25 @@ def test_one_gpu_has_nothing_between_gpus() -> None:
     assert {"pair_exact", "speed.all_reduce.busbw", "speed.pair.copy", "product_match"} <= set(found)
     # Collectives of one rank are required: they show that the library starts.
     assert "all_reduce_exact" not in found and "all_to_all_exact" not in found
-    assert "speed.pair.copy" not in desired(facts_for(**{**CONVERGED, "gpus": 1}), **ONE)["not_applicable"]
+
+
+@pytest.mark.parametrize("gpus", [1, 8])
+@pytest.mark.parametrize("more", [{}, {"smoke_test_backend": "cpu"}, {"mig_layout": [{"gpus": "all", "instances": {"1g.10gb": 7}}]}])
+def test_what_is_excused_does_not_depend_on_the_tier_so_that_a_host_may_be_tested_in_any(gpus: int, more: dict[str, Any]) -> None:
+    bought = {"gpu_expected": {"model": "h100-sxm5-80gb", "count": gpus}}
+    found = [desired(facts_for(**{**CONVERGED, "gpus": gpus}), **bought, **more, smoke_test_tier=tier)["not_applicable"] for tier in smoke_tiers.TIERS]
+    assert found[0] == found[1] == found[2]
+
+
+@pytest.mark.parametrize(
+    ("stamped", "planned", "holds"), [("burn", "quick", True), ("accept", "accept", True), ("quick", "accept", False), (None, "quick", False)]
+)
+def test_a_deeper_test_than_the_planned_one_was_a_test_too(stamped: str | None, planned: str, holds: bool) -> None:
+    bare = facts_for()
+    facts = apply_plan(bare, plan_for(bare, smoke_test_tier=planned))
+    facts = accept(facts, plan_for(facts, smoke_test_tier=planned))
+    facts["stamp"]["tier"] = stamped
+    assert plan_for(facts, smoke_test_tier=planned)["areas"]["smoke_test"]["converged"] is holds
 
 
 @pytest.mark.parametrize(("init", "excused"), [("systemd", False), ("runit", True), (None, True)])
