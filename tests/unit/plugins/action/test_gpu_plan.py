@@ -181,7 +181,13 @@ def test_check_mode_counts_what_is_not_as_planned_as_changed(tmp_path: Path) -> 
         "h100-01": {"facts_file": facts_file(tmp_path, "bare", bare)},
         "h100-02": {"facts_file": facts_file(tmp_path, "done", apply_plan(bare, plan_for(bare)))},
     }
-    done = run(tmp_path, {"vars": {**LOCAL, "rackready_lock": plans.lock()}, "hosts": hosts}, playbook(tmp_path, refuse=False), "--check", "--diff")
+    done = run(
+        tmp_path,
+        {"vars": {**LOCAL, "rackready_lock": plans.lock(), "gpu_expected": plans.MODEL}, "hosts": hosts},
+        playbook(tmp_path, refuse=False),
+        "--check",
+        "--diff",
+    )
     assert {host: result["planned"]["changed"] for host, result in done.results.items()} == {"h100-01": True, "h100-02": False}
     assert "-nvidia_driver packages nvidia-driver-cuda: absent" in done.output
     assert "+nvidia_driver packages nvidia-driver-cuda: 580.178.04-1" in done.output
@@ -193,7 +199,7 @@ def test_what_differs_is_one_sentence_that_names_the_command(tmp_path: Path) -> 
     broken = apply_plan(bare, plan_for(bare))
     broken["units"]["docker.service"]["active"] = "failed"
     hosts = {"h100-01": {"facts_file": facts_file(tmp_path, "there", there)}, "h100-02": {"facts_file": facts_file(tmp_path, "broken", broken)}}
-    done = run(tmp_path, {"vars": {**LOCAL, "rackready_lock": plans.lock()}, "hosts": hosts}, playbook(tmp_path))
+    done = run(tmp_path, {"vars": {**LOCAL, "rackready_lock": plans.lock(), "gpu_expected": plans.MODEL}, "hosts": hosts}, playbook(tmp_path))
     assert done.results["h100-01"]["planned"]["difference"] == ""
     assert done.results["h100-02"]["planned"]["difference"] == (
         "h100-02: the host differs from its plan in 1 area, docker (units docker.service is enabled, failed instead of enabled, active): "
