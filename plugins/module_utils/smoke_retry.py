@@ -44,14 +44,14 @@ def retry_of(outcome: Outcome, env: dict[str, str]) -> Retry | None:
     if trouble and not nvls_is_off(env) and failed <= {ALL_REDUCE_EXACT} and not _wrong(outcome):
         return Retry(f"NCCL could not start with reduction in the switches (NVLS): {trouble}", dict(NVLS_OFF))
     crash = crashed_rank(child.stderr)
-    at_work = crash is not None and _stage(outcome, crash[0]) not in BEFORE_WORK
-    if failed or (crash is not None and at_work and -crash[1] in FAULT_SIGNALS):
+    early = crash[0] if crash is not None and _stage(outcome, crash[0]) in BEFORE_WORK else None
+    if failed or (crash is not None and early is None and -crash[1] in FAULT_SIGNALS):
         return None
     said = [*_reasons(outcome), *([*child.stdout, *child.stderr] if child.exit_code != 0 else [])]
     met = next((line for line in said if _RENDEZVOUS.search(line)), None)
     if met:
         return Retry(f"the ranks could not meet: {met[:300]}", {})
-    return Retry(f"rank {crash[0]} ended at its start, before any work on a GPU", {}) if crash is not None and not at_work else None
+    return None if early is None else Retry(f"rank {early} ended at its start, before any work on a GPU", {})
 
 
 def _stage(outcome: Outcome, rank: int) -> str:

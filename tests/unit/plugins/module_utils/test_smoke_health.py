@@ -76,6 +76,11 @@ def test_before_hopper_each_card_has_a_check_of_the_one_manager(manager: str | N
     assert [(check["status"], check["gpu"]) for check in found] == [(status, card.gpu) for card in cards]
 
 
+def test_a_fabric_that_the_plan_excuses_is_not_applicable_on_each_card() -> None:
+    found = fabric(CARDS, host(), {"fabric": "no NVSwitch"})
+    assert [(check["status"], check["reason"], check["gpu"]) for check in found] == [("not_applicable", "no NVSwitch", card.gpu) for card in CARDS]
+
+
 def test_of_a_chip_that_nobody_knows_it_is_said_which_card_it_is() -> None:
     [check] = fabric([CARDS[1]._replace(compute_capability=None)], host(), {})
     assert (check["status"], check["gpu"]) == ("could_not_run", CARDS[1].gpu)
