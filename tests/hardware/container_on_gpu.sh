@@ -1,13 +1,16 @@
 #!/usr/bin/env bash
-# Runs gpu_smoke_test by ansible-playbook against a real container on the real GPUs of a bare machine without a network.
+# Runs gpu_smoke_test by ansible-playbook against a real container on the real GPUs of a bare machine without a network, and then rackready-verify.
 #
-#   tests/hardware/container_on_gpu.sh ENGINE.tar.xz WHEELS RECORDS
+#   tests/hardware/container_on_gpu.sh ENGINE.tar.xz WHEELS RECORDS [TIER...]
 #
+# Without tiers: quick and accept.
 # ENGINE holds eng/bin/{dockerd,docker,containerd,containerd-shim-runc-v2,runc} of Debian 13, WHEELS ansible-core and what it needs.
 # The image is the machine's own file system with its PyTorch. The CDI specification is written here, since nvidia-ctk is not in the archive:
 # the driver's folder and the device nodes, as nvidia-ctk lists them (tests/fixtures/h200/cdi.yaml). Changes no setting of the cards.
 set -euo pipefail
 engine=$1 wheels=$2 records=$3
+shift 3
+[ $# -gt 0 ] || set -- quick accept
 cd "$(dirname "$(readlink -f "$0")")/../.."
 
 step() { printf '== %s (%s s)\n' "$*" "$SECONDS"; }
@@ -61,11 +64,25 @@ python3 -m pip install -q --no-index --no-compile --find-links "$wheels" --targe
 export PYTHONPATH=/tmp/ansible PATH="/tmp/ansible/bin:$PATH"
 
 status=0
-for tier in quick accept; do
+for tier in "$@"; do
   step "smoke test, tier $tier"
   ansible-playbook -i localhost, tests/hardware/smoke_in_container.yml -e "image=$image" -e "tier=$tier" \
     -e "{\"rackready_records_dir\": \"$records/$tier\", \"ansible_python_interpreter\": \"$(command -v python3)\"}" || status=$?
   cp "$records/$tier/localhost/latest.json" "$records/record-container-$tier.json"
 done
+
+step "rackready-verify, tier quick"
+PYTHONPATH=collections python3 - <<'PY'
+import pathlib
+from ansible_collections.rackready.gpu.plugins.module_utils import verify_tool
+tool = pathlib.Path(verify_tool.TOOL)
+tool.parent.mkdir(parents=True, exist_ok=True)
+tool.write_bytes(verify_tool.tool())
+tool.chmod(0o755)
+PY
+alone=0
+/usr/local/sbin/rackready-verify --tier quick --json >"$records/rackready-verify-quick.json" || alone=$?
+step "rackready-verify ended with $alone"
+[ "$alone" = 0 ] || status=$alone
 step "done, exit status $status"
 exit "$status"

@@ -45,7 +45,7 @@ def test_its_timer_is_off_and_its_service_ends_well(host: Host) -> None:
     assert not host.service("rackready-verify.timer").is_enabled
     started = host.run("systemctl start rackready-verify.service")
     assert started.rc == 0, host.run("journalctl --unit rackready-verify.service --no-pager").stdout
-    assert "simulated" in host.check_output("journalctl --unit rackready-verify.service --no-pager --output cat")
+    assert "SIMULATED" in host.check_output("journalctl --unit rackready-verify.service --no-pager --output cat")
 
 
 def test_gpus_in_use_are_left_alone_and_the_exit_status_tells(host: Host, healed: None) -> None:
@@ -61,7 +61,7 @@ def test_a_fault_rejects_takes_the_stamp_away_and_is_told_first(host: Host, heal
     lab("break", HOST, "row-remap-pending:3")
     ran = host.run(COMMAND)
     assert ran.rc == 1, ran.stdout + ran.stderr
-    assert "rejected" in ran.stdout.splitlines()[0]
+    assert "REJECTED" in ran.stdout.splitlines()[0]
     assert "0000:4b:00.0" in ran.stdout
     assert not host.file("/var/lib/rackready/stamp.json").exists
 
