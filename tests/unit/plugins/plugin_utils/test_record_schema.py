@@ -128,3 +128,13 @@ def test_a_refused_host() -> None:
     record = record_of(facts, [plan], None)
     everything_is_valid(record)
     assert record["outcome"] == "refused"
+
+
+def test_what_an_h200_said_of_itself_without_ansible_has_its_shape() -> None:
+    told = json.loads((ROOT / "tests/hardware/2026-12-01-h200/rackready-verify-quick.json").read_text(encoding="utf-8"))
+    valid("verify", told)
+    for check in told["checks"]:
+        valid("check", check)
+    valid("stamp", told["stamp"])
+    assert (told["exit_status"], told["verdict"]) == (0, "accepted")
+    assert [check["name"] for check in told["checks"] if check["status"] == "degraded"] == []
