@@ -15,6 +15,7 @@ import os
 import signal
 import sys
 import time
+import traceback
 from pathlib import Path
 from typing import Any, Mapping, NoReturn, Sequence
 
@@ -27,6 +28,7 @@ REQUEST = Path("/etc/rackready/verify.json")
 LAST = "last-verify.json"
 # Seconds that nvidia-smi may take, as in gpu_smoke_test.
 SMI_TIMEOUT_S = 15
+ENDINGS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 
 ACCEPTED, REJECTED, INCOMPLETE, NOT_TESTED, UNUSABLE = 0, 1, 2, 3, 64
 EXIT_STATUSES = """\
@@ -36,8 +38,10 @@ exit status:
   2   incomplete: a required check could not run, or the host could not be read
   3   not tested, and nothing was touched: the GPUs are in use, or another smoke test runs
   64  called wrongly or not as root, or the request of this host cannot be used
+  129, 130, 143  ended by a signal, and its container with it
 """
 REMEDY = "run site.yml for this host, which writes it"
+MISTAKE = "that is a mistake in rackready, or the request was changed by hand; run site.yml for this host, and report it if it stays"
 
 
 class Parser(argparse.ArgumentParser):
@@ -64,7 +68,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 def main(arguments: Sequence[str]) -> int:
     """Test this host, tell the result, and give the exit status."""
     options = parse(arguments)
-    for number in (signal.SIGTERM, signal.SIGHUP):
+    for number in ENDINGS:
         signal.signal(number, ended_from_outside)
     code, result = outcome(options.tier)
     told = {"schema": SCHEMA, "host": os.uname().nodename, "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "exit_status": code, **result}
@@ -72,16 +76,29 @@ def main(arguments: Sequence[str]) -> int:
     if code in (ACCEPTED, REJECTED, INCOMPLETE):
         keep(told)
     if options.json:
-        print(json.dumps(told, indent=2))
+        tell(json.dumps(told, indent=2) + "\n")
     elif code == UNUSABLE:
         print(f"rackready-verify: {told['reason']}", file=sys.stderr)
     else:
-        sys.stdout.write(smoke_table.render(told["host"], told).encode("ascii", "backslashreplace").decode("ascii"))
+        tell(smoke_table.render(told["host"], told).encode("ascii", "backslashreplace").decode("ascii"))
     return code
 
 
+def tell(text: str) -> None:
+    """Print it. Where nobody reads it any more (a pager that was left, a full disk) the exit status must still be that of the test."""
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except OSError as error:
+        print(f"rackready-verify: the result could not be printed: {error.strerror}", file=sys.stderr)
+        # Python writes once more when it ends, and would end with a status of its own.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+
+
 def ended_from_outside(number: int, frame: object) -> None:
-    """Leave by an exception, so that the container is ended on the way out."""
+    """Leave by an exception, so that the container is ended on the way out. A second signal must not break that off."""
+    for other in ENDINGS:
+        signal.signal(other, signal.SIG_IGN)
     raise SystemExit(128 + number)
 
 
@@ -90,23 +107,28 @@ def outcome(tier: str | None) -> tuple[int, dict[str, Any]]:
     try:
         if os.geteuid() != 0:
             raise RequestError(f"rackready-verify runs as user {os.geteuid()} and needs root, since who holds a GPU is hidden from others")
-        request = read_request()
+        request = read_request(tier)
     except RequestError as error:
         return UNUSABLE, nothing(str(error), None)
-    request = request.in_tier(tier or request.tier)
     # The result is kept on the host, so it reaches somebody also where nobody listens.
     machine = smoke_machine.real_machine(lambda: facts.gather(SMI_TIMEOUT_S), SMI_TIMEOUT_S)._replace(heard=lambda: True)
     try:
         result = smoke_test.run_test(request, machine)
     except (UnitsError, OSError) as error:
         return INCOMPLETE, nothing(f"the smoke test could not be made: {error}", request)
+    except Exception as error:
+        # Python's own exit status would be 1, and a mistake of ours must not reject a host.
+        traceback.print_exc()
+        return INCOMPLETE, nothing(f"the smoke test broke off with {type(error).__name__}: {error}: {MISTAKE}", request)
     return exit_status(result), {key: value for key, value in result.items() if key not in ("changed", "diff")}
 
 
-def read_request() -> Request:
-    """What the plan asks of this host; RequestError where that cannot be used."""
+def read_request(tier: str | None) -> Request:
+    """What the plan asks of this host, in this tier or the planned one; RequestError where that cannot be used."""
     try:
         request = request_of(json.loads(REQUEST.read_text(encoding="utf-8")))
+        request.validate()
+        request = request.in_tier(tier or request.tier)
         request.validate()
     except OSError as error:
         raise RequestError(f"the request of this host cannot be read ({REQUEST}: {error.strerror}): {REMEDY}") from error

@@ -12,6 +12,7 @@ from ansible_collections.rackready.gpu.plugins.module_utils.smoke_checks import 
 from ansible_collections.rackready.gpu.plugins.module_utils.smoke_container import parse_size, parse_ulimit
 from ansible_collections.rackready.gpu.plugins.module_utils.smoke_gpus import expected_gpus, parts_of
 from ansible_collections.rackready.gpu.plugins.module_utils.smoke_host import Bought
+from ansible_collections.rackready.gpu.plugins.module_utils.verdict import ACCEPTED_AS
 
 
 class RequestError(ValueError):
@@ -86,8 +87,14 @@ class Request(NamedTuple):
 
 
 def request_of(values: Mapping[str, Any]) -> Request:
-    """The request in the plan's own words (``areas.smoke_test.desired``), which are also the options of gpu_smoke_test."""
+    """The request in the plan's own words (``areas.smoke_test.desired``), which are also the options of gpu_smoke_test.
+
+    RequestError where a word is none that is known; KeyError, TypeError or AttributeError where it is not of this shape.
+    """
     bought = values["expected"]
+    for name, known in (("tier", smoke_tiers.TIERS), ("backend", tuple(ACCEPTED_AS)), ("degraded", ("accept", "reject"))):
+        if values[name] not in known:
+            raise RequestError(f"{name} {values[name]!r} is not one of {', '.join(known)}")
     return Request(
         image=values["image"],
         backend=values["backend"],
