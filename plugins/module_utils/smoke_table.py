@@ -95,10 +95,22 @@ def _badness(check: Check) -> int:
 
 
 def _range(checks: Sequence[Check], key: str) -> str:
-    """From the least to the greatest number, with the unit: ``662.1 to 668.4 TFLOP/s``. What is no number has no place in a table."""
-    numbers = [entry for entry in (check.get(key) for check in checks) if isinstance(entry, (int, float)) and not isinstance(entry, bool)]
+    """From the least to the greatest number, with the unit: ``662.1 to 668.4 TFLOP/s``. What is no number has no place in a table, and no floor either."""
+    judged = [check for check in checks if _number(check["value"]) is not None]
+    numbers = [number for number in (_number(check["value"] if key == "value" else check["floor"]) for check in judged) if number is not None]
     if not numbers:
         return ""
-    least, greatest = f"{min(numbers):.4g}", f"{max(numbers):.4g}"
-    unit = next((check["unit"] for check in checks if check["unit"]), None)
+    least, greatest = _digits(min(numbers)), _digits(max(numbers))
+    unit = next((check["unit"] for check in judged if check["unit"]), None)
     return f"{least}{f' to {greatest}' if greatest != least else ''}{f' {unit}' if unit else ''}"
+
+
+def _number(told: Any) -> float | None:
+    """A value or a floor as a number: of a figure its median, of what it is judged by the least that it may be."""
+    if isinstance(told, Mapping):
+        told = told.get("median", told.get("floor"))
+    return told if isinstance(told, (int, float)) and not isinstance(told, bool) else None
+
+
+def _digits(number: float) -> str:
+    return f"{number:.4g}" if abs(number) < 1000 else f"{number:.0f}"
