@@ -106,9 +106,9 @@ def _range(checks: Sequence[Check], key: str) -> str:
 
 
 def _number(told: Any) -> float | None:
-    """A value or a floor as a number: of a figure its median, of what it is judged by the least that it may be."""
+    """A value or a floor as a number: of a figure its median, of pairs the slowest, of what they are judged by the least that it may be."""
     if isinstance(told, Mapping):
-        told = told.get("median", told.get("floor"))
+        told = next((told[key] for key in ("median", "slowest", "floor") if key in told), None)
     return told if isinstance(told, (int, float)) and not isinstance(told, bool) else None
 
 

@@ -152,6 +152,11 @@ def test_figures_are_told_from_the_least_to_the_greatest_with_their_floor() -> N
     assert re.search(r"^s +3 pass  662 to 1234 TFLOP/s  592 TFLOP/s$", told(*checks), re.MULTILINE)
 
 
+def test_of_pairs_the_slowest_is_told() -> None:
+    checks = [make_check("p", "pass", value={"slowest": value, "to": BUS_IDS[0]}, floor={"floor": 90}, unit="GB/s") for value in (380.0, 390.0)]
+    assert re.search(r"^p +2 pass  380 to 390 GB/s  90 GB/s$", told(*checks), re.MULTILINE)
+
+
 def test_a_figure_without_a_floor_has_none_in_the_table() -> None:
     assert re.search(r"^s +degraded  5.5 GB/s$", told(make_check("s", "degraded", value={"median": 5.5}, unit="GB/s")), re.MULTILINE)
 
