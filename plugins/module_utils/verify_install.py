@@ -60,7 +60,7 @@ class _Systemd:
 
     def __init__(self, commands: Commands, dry: bool) -> None:
         self._commands = commands
-        self._dry = dry
+        self.dry = dry
         self.done: list[str] = []
 
     def properties(self, *names: str) -> units.Properties:
@@ -71,9 +71,13 @@ class _Systemd:
         found = units.unit_state(self.properties(name).get(name, {}))
         return f"{found['enabled']}, {found['active']}" if found["load"] == "loaded" else found["load"]
 
+    def stale(self, *names: str) -> bool:
+        """Whether systemd has loaded one of these from a file that is another one now."""
+        return any(found.get("NeedDaemonReload") == "yes" for found in self.properties(*names).values())
+
     def change(self, *arguments: str) -> None:
         self.done.append(f"systemctl {' '.join(arguments)}")
-        if not self._dry:
+        if not self.dry:
             self._run(*arguments)
 
     def _run(self, *arguments: str) -> str:
@@ -93,7 +97,8 @@ def _switch(systemd: _Systemd, state: str, on: bool, rewritten: bool) -> list[st
     running = active in ("active", "activating", "reloading")
     if not on and running:
         systemd.change("stop", TIMER)
-    if any(found.get("NeedDaemonReload") == "yes" for found in systemd.properties(TIMER, SERVICE).values()):
+    # Where nothing is written yet systemd cannot know: what runs or is enabled is loaded, and a new file will differ from it.
+    if systemd.stale(TIMER, SERVICE) or (systemd.dry and rewritten and (running or enabled == "enabled")):
         systemd.change("daemon-reload")
     if on != (enabled == "enabled") and (on or enabled in ("enabled", "enabled-runtime")):
         systemd.change("enable" if on else "disable", "--no-reload", TIMER)
