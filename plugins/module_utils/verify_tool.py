@@ -18,9 +18,10 @@ SERVICE = "rackready-verify.service"
 TIMER = "rackready-verify.timer"
 OFF = "off"
 
-# It reads all processes and the kernel's log, asks the engine, systemd and the driver, and writes its state and nothing else. ProtectClock= would keep it
-# from the GPUs' device nodes, ProtectKernelLogs= from Xid lines; with NoNewPrivileges=
-# SELinux may leave a service in init's domain.
+# It reads all processes and the kernel's log, asks the engine, systemd and the driver, and writes its state and nothing else. What is left out on purpose:
+# PrivateDevices= and ProtectClock= would keep it from the GPUs' device nodes, ProtectKernelLogs= from Xid lines, ProtectProc= and fewer capabilities from
+# who holds a GPU, ProtectKernelModules= nvidia-modprobe from its module, and with NoNewPrivileges= SELinux may leave a service in init's domain.
+# PrivateTmp= hides nothing from the engine, which gets the payload from the state directory.
 SERVICE_TEXT = f"""\
 # Managed by rackready (role verify_tool).
 [Unit]
