@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Mapping, NoReturn, Sequence
 
 from ansible_collections.rackready.gpu.plugins.module_utils import facts, smoke_machine, smoke_table, smoke_test, smoke_tiers, stamp, verdict, whole_file
+from ansible_collections.rackready.gpu.plugins.module_utils.bounded import SEARCH_PATH
 from ansible_collections.rackready.gpu.plugins.module_utils.smoke_request import Request, RequestError, request_of
 from ansible_collections.rackready.gpu.plugins.module_utils.units import UnitsError
 
@@ -68,6 +69,8 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 def main(arguments: Sequence[str]) -> int:
     """Test this host, tell the result, and give the exit status."""
     options = parse(arguments)
+    # A prolog of Slurm has none.
+    os.environ.setdefault("PATH", SEARCH_PATH)
     for number in ENDINGS:
         signal.signal(number, ended_from_outside)
     code, result = outcome(options.tier)

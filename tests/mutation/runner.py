@@ -33,6 +33,7 @@ TESTS = "tests/unit/plugins/module_utils"
 MODULES = (
     "verdict",
     "kernel_log",
+    "smoke_alone",
     "smoke_checks",
     "smoke_container",
     "smoke_evidence",

@@ -21,11 +21,12 @@ from typing import Any
 
 import jsonschema
 import pytest
-from ansible_collections.rackready.gpu.plugins.module_utils import smoke_alone, smoke_machine, smoke_test, stamp, tool_archive
+from ansible_collections.rackready.gpu.plugins.module_utils import facts, smoke_alone, smoke_machine, smoke_test, stamp, tool_archive
 from ansible_collections.rackready.gpu.plugins.module_utils.smoke_alone import ACCEPTED, INCOMPLETE, NOT_TESTED, REJECTED, UNUSABLE
 from ansible_collections.rackready.gpu.plugins.module_utils.smoke_machine import Look, Machine
 from ansible_collections.rackready.gpu.plugins.module_utils.smoke_run import Container, Outcome
 from ansible_collections.rackready.gpu.plugins.module_utils.units import UnitsError
+from ansible_collections.rackready.gpu.plugins.modules import gpu_smoke_test
 
 from tests.unit.hosts import CONVERGED, facts_for
 from tests.unit.plans import plan_for
@@ -218,6 +219,18 @@ class TestExitStatus:
         assert "Traceback" in err
         assert alone.kept is not None
 
+    @pytest.mark.parametrize(("path", "searched"), [(None, "/usr/bin"), ("/opt/site", "/opt/site")])
+    def test_without_a_search_path_as_in_a_prolog_of_slurm_the_usual_one_is_taken(
+        self, alone: Alone, monkeypatch: pytest.MonkeyPatch, path: str | None, searched: str
+    ) -> None:
+        if path is None:
+            monkeypatch.delenv("PATH")
+        else:
+            monkeypatch.setenv("PATH", path)
+        assert alone.run()[0] == ACCEPTED
+        assert searched in os.environ["PATH"].split(":")
+        assert path in (None, os.environ["PATH"])
+
     def test_a_user_who_is_not_root_is_told_so(self, alone: Alone, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(os, "geteuid", lambda: 1000)
         code, out, err = alone.run()
@@ -380,8 +393,23 @@ class TestStamp:
         assert (told["exit_status"], told["stamp"], alone.host.stamp) == (INCOMPLETE, None, None)
 
 
+def test_the_host_is_read_with_the_patience_that_the_module_has(alone: Alone, monkeypatch: pytest.MonkeyPatch) -> None:
+    patience: list[float] = []
+
+    def machine(gather: Callable[[], Any], timeout: float) -> Machine:
+        patience.append(timeout)
+        gather()
+        return alone.host.machine()
+
+    monkeypatch.setattr(smoke_machine, "real_machine", machine)
+    monkeypatch.setattr(facts, "gather", patience.append)
+    assert alone.run()[0] == ACCEPTED
+    assert patience == [gpu_smoke_test.ARGUMENTS["smi_timeout"]["default"]] * 2
+
+
 def test_a_second_signal_does_not_break_off_the_ending(alone: Alone) -> None:
     alone.run()
+    assert {signal.getsignal(number) for number in smoke_alone.ENDINGS} == {smoke_alone.ended_from_outside}
     with pytest.raises(SystemExit) as ended:
         smoke_alone.ended_from_outside(signal.SIGTERM, None)
     assert ended.value.code == 143
@@ -460,7 +488,7 @@ AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="the command needs root")
 
 
 @pytest.mark.parametrize("python", [sys.executable, *OTHER_PYTHONS], ids=lambda path: Path(path).name)
-class TestProgram:
+class TestArchivedProgram:
     def test_its_help_names_every_exit_status(self, python: str, tmp_path: Path) -> None:
         ran = start(python, program(tmp_path), "--help")
         assert (ran.returncode, ran.stderr) == (0, "")
@@ -495,7 +523,7 @@ class TestProgram:
 
 @AS_ROOT
 @pytest.mark.parametrize("arguments", [["--json"], []])
-def test_a_reader_who_left_does_not_change_the_exit_status(tmp_path: Path, arguments: list[str]) -> None:
+def test_of_the_archive_a_reader_who_left_does_not_change_the_exit_status(tmp_path: Path, arguments: list[str]) -> None:
     """As `rackready-verify | head -1` does; Python would end with 1 or 120."""
     gpus = [{**asked()["gpus"][0], "pci_bus_id": "ffff:ff:1f.0"}]
     (tmp_path / "verify.json").write_text(json.dumps(asked(gpus=gpus, stamp={**STAMP, "gpus": None}, degraded="reject")), encoding="utf-8")
