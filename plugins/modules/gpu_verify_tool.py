@@ -46,6 +46,17 @@ EXAMPLES = r"""
   rackready.gpu.gpu_verify_tool:
     request: "{{ ansible_facts.gpu_plan.areas.smoke_test.desired }}"
     timer: daily
+
+- name: Install the command alone, with the timer off
+  rackready.gpu.gpu_verify_tool:
+    request: "{{ ansible_facts.gpu_plan.areas.smoke_test.desired }}"
+
+- name: Test the host now, without Ansible's own module
+  ansible.builtin.command:
+    argv: [/usr/local/sbin/rackready-verify, --json]
+  register: verified
+  changed_when: true
+  failed_when: verified.rc not in [0, 3]
 """
 
 RETURN = r"""

@@ -201,6 +201,7 @@ class TestExitStatus:
         monkeypatch.setattr(smoke_test, "run_test", run_test)
         told = alone.json()
         assert (told["exit_status"], told["verdict"], told["tier"]) == (INCOMPLETE, "incomplete", "quick")
+        assert (told["image"], told["backend"]) == (asked()["image"], "cuda")
         assert told["reason"] == f"the smoke test could not be made: {error}"
 
     @pytest.mark.parametrize("error", [KeyError("nvidia_smi"), RecursionError("too deep"), MemoryError()])
@@ -286,6 +287,11 @@ class TestTheRequest:
         assert alone.json("--tier", "burn")["exit_status"] == UNUSABLE
         assert alone.json("--tier", "quick")["exit_status"] == ACCEPTED
 
+    @pytest.mark.parametrize("arguments", [[], ["--tier", "accept"]])
+    def test_one_whose_stamp_says_something_else_than_is_tested_is_refused_in_every_tier(self, alone: Alone, arguments: list[str]) -> None:
+        alone.ask(stamp={**STAMP, "tier": "burn"})
+        assert alone.json(*arguments)["exit_status"] == UNUSABLE
+
     def test_the_plans_own_words_are_one(self, alone: Alone) -> None:
         desired = plan_for(facts_for(**CONVERGED))["areas"]["smoke_test"]["desired"]
         alone.request.write_text(json.dumps(desired), encoding="utf-8")
@@ -332,6 +338,25 @@ class TestWhatIsToldAndKept:
 
 def stamped(tier: str) -> dict[str, Any]:
     return {**OLD, "tier": tier}
+
+
+class Gone(io.StringIO):
+    """Standard output whose reader has left."""
+
+    def flush(self) -> None:
+        raise BrokenPipeError(32, "Broken pipe")
+
+
+@pytest.mark.parametrize("arguments", [[], ["--json"]])
+def test_a_reader_who_left_is_told_and_python_has_nothing_left_to_write(
+    alone: Alone, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: list[str]
+) -> None:
+    given: list[tuple[str, int]] = []
+    monkeypatch.setattr(sys, "stdout", Gone())
+    monkeypatch.setattr(os, "dup2", lambda source, target: given.append((str(Path(f"/proc/self/fd/{source}").readlink()), target)))
+    assert smoke_alone.main(arguments) == ACCEPTED
+    assert given == [("/dev/null", 1)]
+    assert capsys.readouterr().err == "rackready-verify: the result could not be printed: Broken pipe\n"
 
 
 class TestStamp:
