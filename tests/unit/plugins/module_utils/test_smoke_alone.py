@@ -298,6 +298,12 @@ class TestTheRequest:
         assert smoke_alone.read_request(None).tier == desired["tier"]
         assert len(smoke_alone.read_request("accept").gpus) == 8
 
+    @pytest.mark.parametrize(("expected", "bought"), [({"model": "h100-sxm5-80gb", "count": 4}, ("h100-sxm5-80gb", 4)), (None, None)])
+    def test_what_was_bought_is_compared_where_the_site_says_it(self, alone: Alone, expected: Any, bought: Any) -> None:
+        alone.ask(expected=expected)
+        assert smoke_alone.read_request(None).bought == bought
+        assert alone.json()["exit_status"] == (REJECTED if expected else ACCEPTED)
+
     def test_the_planned_tier_is_tested_unless_another_is_asked_for(self, alone: Alone) -> None:
         assert [alone.json()["tier"], alone.json("--tier", "accept")["tier"]] == ["quick", "accept"]
         assert [container.tier for container in alone.host.containers] == ["quick", "accept"]
