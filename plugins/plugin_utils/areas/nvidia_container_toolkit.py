@@ -29,6 +29,8 @@ from ansible_collections.rackready.gpu.plugins.plugin_utils.versions import at_l
 
 GPU_NAME = re.compile(r"\d+(:\d+)?|(GPU|MIG)-.+")
 """The names that the toolkit gives GPUs and instances: such a name in the specification that the host no longer has is a stale one."""
+FORWARD_COMPATIBILITY = re.compile(r"cuda-compat-\d+-\d+(:.+)?")
+"""Packages with a libcuda of another driver (catalog/cuda.yml). Images may bring one of their own: which one a process loaded is seen in the smoke test."""
 
 
 def plan(context: Context) -> AreaPlan:
@@ -103,6 +105,7 @@ def plan(context: Context) -> AreaPlan:
         *[action for name in units if _enabled_words(context, name) != "enabled" for action in unit_actions(context, [name])],
         *([] if current == area.target["cdi"] else [f"write {cdi['path']} for {len(context.gpus)} GPUs"]),
     ]
+    area.refusals += _forward_compatibility(context)
     for other in context.facts["cdi"]["specs"]:
         if other["kind"] == cdi["kind"] and _normal(other["path"]) != cdi["path"]:
             area.warnings.append(
@@ -134,6 +137,19 @@ def expected_devices(context: Context) -> list[str]:
         for number, uuid in enumerate(devices):
             names += [f"{index}:{number}", uuid]
     return names
+
+
+def _forward_compatibility(context: Context) -> list[str]:
+    names = sorted(name for name in context.facts["packages"]["installed"] if FORWARD_COMPATIBILITY.fullmatch(name))
+    if not names:
+        return []
+    return [
+        refusal(
+            f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} installed on the host, with a libcuda of another driver",
+            "CUDA could end with error 804 in containers that find it",
+            f"run {context.packaging.removal(names, context.held(names))}, then run again",
+        )
+    ]
 
 
 def _normal(path: str) -> str:

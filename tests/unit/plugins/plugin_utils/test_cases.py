@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.unit import plans
-from tests.unit.hosts import BUS_IDS, CONVERGED, facts_for, signed_by_ubuntu
+from tests.unit.hosts import BUS_IDS, CONVERGED, ROCKY, facts_for, signed_by_ubuntu
 from tests.unit.plans import apply_plan, lock_for, plan_for
 
 NGC_25_08 = "nvcr.io/nvidia/pytorch:25.08-py3"
@@ -400,6 +400,19 @@ def test_m11_each_kind_of_card_has_its_own_profiles() -> None:
 REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], tuple[str, ...]]] = {
     "F14": ({}, {"nvidia_container_toolkit_version": "1.17.0", "rackready_lock": plans.lock(toolkits=("1.17.0",))}, ("Toolkit 1.17.0 fails on images",)),
     "F7": ({}, {"nvidia_container_toolkit_version": "1.17.7", "rackready_lock": plans.lock(toolkits=("1.17.7",))}, ("Toolkit 1.17.7 GPU containers fail",)),
+    "F11": (
+        {"packages": {"cuda-compat-13-0": "580.65.06-1", "cuda-compat-12-9": "575.57.08-1", "cuda-toolkit-13-0-config-common": "13.0.96-1"}},
+        {},
+        (
+            "cuda-compat-12-9, cuda-compat-13-0 are installed on the host, with a libcuda of another driver, so CUDA could end with error 804 in containers that "
+            "find it: run apt-get remove cuda-compat-12-9 cuda-compat-13-0, then run again.",
+        ),
+    ),
+    "F11 with dnf": (
+        {**ROCKY, "packages": {"cuda-compat-13-0": "1:580.65.06-1.el9"}},
+        {"rackready_lock": lock_for("rocky-9/x86_64")},
+        ("cuda-compat-13-0 is installed on the host", "run dnf remove cuda-compat-13-0, then run again"),
+    ),
     # One sentence for all cards of which the same is said.
     "M1 with too much": (
         {},

@@ -464,7 +464,7 @@ def test_libraries_that_no_package_brought_are_refused_though_the_module_is_pack
 @pytest.mark.parametrize(("found", "words"), [(None, "libcuda and libnvidia-ml are not found"), ("580.65.06", "programs find are 580.65.06")])
 def test_packages_as_planned_with_other_libraries_are_refused(found: str | None, words: str) -> None:
     facts = planned_host()
-    put(facts, "580.65.06-1", "cuda-compat-13-0")
+    put(facts, "580.65.06-1", "cuda-drivers-fabricmanager")
     facts["library_version"] = found
     assert words in only(plan_for(facts)["refusals"])
 
