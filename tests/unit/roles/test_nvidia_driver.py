@@ -18,6 +18,10 @@ MODPROBE = """#!/bin/sh
 [ "$RACKREADY_WRITES" = "" ] || echo "$RACKREADY_WRITES"
 [ "$RACKREADY_SAYS" = "" ] || { echo "modprobe: $RACKREADY_SAYS" >&2; exit 1; }
 """
+DMESG = """#!/bin/sh
+[ "$RACKREADY_KERNEL" != none ] || { echo "dmesg: read kernel buffer failed: Operation not permitted" >&2; exit 1; }
+echo "$RACKREADY_KERNEL"
+"""
 DKMS = """#!/bin/sh
 [ "$3" = 6.12.48 ] || { echo "Error! Bad return status for module build on kernel: $3" >&2; exit 11; }
 """
@@ -37,8 +41,14 @@ HOSTS = {
         "console and run again. If mokutil --list-enrolled has it already, this kernel does not trust enrolled keys: boot the distribution's own one.",
     ),
     "old-kernel": ("", "ERROR: could not insert 'nvidia': Required key not available", "as Secure Boot does not know the key that signed them"),
-    # What people met elsewhere as C4: the BIOS maps no memory above 4 GiB.
-    "bar": ("", "ERROR: could not insert 'nvidia': No such device", "(a BAR of 0M: switch above-4G decoding and resizable BAR on in the BIOS)."),
+    # C4, what people met elsewhere: the BIOS maps no memory above 4 GiB, which only the kernel's log says.
+    "bar": (
+        "",
+        "ERROR: could not insert 'nvidia': No such device",
+        "No such device), as the BIOS gave memory of 0000:4a:00.0, 0000:4b:00.0 no addresses (dmesg: a BAR is 0M): switch above-4G decoding and resizable BAR "
+        "on in the BIOS, and run again.",
+    ),
+    "silent": ("", "ERROR: could not insert 'nvidia': No such device", "(a BAR of 0M: switch above-4G decoding and resizable BAR on in the BIOS)."),
     "no-gpu": (
         "",
         "ERROR: could not insert 'nvidia': No such device",
@@ -51,13 +61,23 @@ HOSTS = {
     ),
     "other": ("", "ERROR: could not insert 'nvidia': Input/output error", "Input/output error): look at dmesg for NVRM lines and run again."),
 }
+# What dmesg prints, by host; none: it fails.
+KERNEL = {
+    "bar": "[ 28.1] NVRM: This PCI I/O region assigned to your NVIDIA device is invalid:\nNVRM: BAR1 is 0M @ 0x0 (PCI:0000:4b:00.0)\n"
+    "[ 28.2] NVRM: BAR0 is 0M @ 0x0 (PCI:0000:4a:00.0)\n[ 29.1] NVRM: BAR0 is 0M @ 0x0 (PCI:0000:4a:00.0)\n"
+    "[ 29.2] NVRM: The system BIOS may have misconfigured your GPU.",
+    "silent": "none",
+    "no-gpu": "[ 28.1] NVRM: The NVIDIA GPU 0000:4a:00.0 (PCI ID: 10de:2330) installed in this system is not supported by open nvidia.ko",
+    # A GPU without addresses does not explain a key that was rejected.
+    "rejected": "[ 28.1] NVRM: BAR1 is 0M @ 0x0 (PCI:0000:4b:00.0)",
+}
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> playbooks.Run:
     directory = tmp_path_factory.mktemp("load")
     (directory / "bin").mkdir()
-    for name, script in (("modprobe", MODPROBE), ("dkms", DKMS)):
+    for name, script in (("modprobe", MODPROBE), ("dkms", DKMS), ("dmesg", DMESG)):
         (directory / "bin" / name).write_text(script, encoding="utf-8")
         (directory / "bin" / name).chmod(0o755)
     desired: dict[str, Any] = {
@@ -65,13 +85,13 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> playbooks.Run:
         "modules": ["nvidia", "nvidia_uvm"],
         "unload": "{{ unload | default([]) }}",
     }
-    hosts: dict[str, Any] = {name: {"writes": writes, "says": says} for name, (writes, says, _words) in HOSTS.items()}
+    hosts: dict[str, Any] = {name: {"writes": writes, "says": says, "kernel_says": KERNEL.get(name, "")} for name, (writes, says, _words) in HOSTS.items()}
     hosts["build-fails"]["kernel"] = "6.12.57"
     hosts["console"]["unload"] = ["nouveau"]
     play = {
         "hosts": "all",
         "gather_facts": False,
-        "environment": {"RACKREADY_WRITES": "{{ writes }}", "RACKREADY_SAYS": "{{ says }}"},
+        "environment": {"RACKREADY_WRITES": "{{ writes }}", "RACKREADY_SAYS": "{{ says }}", "RACKREADY_KERNEL": "{{ kernel_says }}"},
         "vars": {"ansible_connection": "local", "ansible_python_interpreter": sys.executable, "nvidia_driver_desired": desired},
         "tasks": [{"ansible.builtin.include_role": {"name": "rackready.gpu.nvidia_driver", "tasks_from": part}} for part in ("build", "load")],
     }
@@ -81,8 +101,14 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> playbooks.Run:
 @pytest.mark.parametrize("name", [name for name in HOSTS if HOSTS[name][1]])
 def test_modules_that_do_not_load_end_in_a_sentence(run: playbooks.Run, name: str) -> None:
     assert f"{name}: {NO_LOAD} (modprobe: {HOSTS[name][1]}" in said(run)
-    assert HOSTS[name][2] in said(run)
+    begin = said(run).index(f"{name}: {NO_LOAD}")
+    assert HOSTS[name][2] in said(run)[begin : begin + 700]
     assert recap(run, name)["failed"] == 1
+
+
+def test_c4_a_key_that_was_rejected_is_not_blamed_on_the_bios(run: playbooks.Run) -> None:
+    begin = said(run).index(f"rejected: {NO_LOAD}")
+    assert "BIOS" not in said(run)[begin : begin + 400]
 
 
 def test_modules_that_load_are_a_change_and_those_that_are_loaded_are_none(run: playbooks.Run) -> None:
