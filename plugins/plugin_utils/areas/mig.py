@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -27,6 +28,8 @@ from ansible_collections.rackready.gpu.plugins.plugin_utils.versions import at_l
 MANAGER = "nvidia-mig-manager"
 # Before that its hook waits at boot for services that are ordered after it, and its unit had no time limit (rules.yml).
 MANAGER_FLOOR = "0.14.5"
+# Units that watch GPUs: what NVIDIA's packages of DCGM install, and under which names its exporter is run.
+MONITORING = re.compile(r"(nvidia-dcgm|dcgm|nvidia-dcgm-exporter|dcgm-exporter)\.service")
 
 
 def plan(context: Context) -> AreaPlan:
@@ -34,8 +37,20 @@ def plan(context: Context) -> AreaPlan:
     area = _layout_plan(context)
     refusals, warnings = _manager(context)
     area.refusals += refusals
-    area.warnings += warnings
+    area.warnings += [*warnings, *_monitoring(context)]
     return area
+
+
+def _monitoring(context: Context) -> list[str]:
+    """What watches the GPUs and has failed: exporters end when the devices that they knew are gone. The host is also read after its layout was changed."""
+    failed = [name for name in context.facts["failed_units"] if MONITORING.fullmatch(name)]
+    if not failed:
+        return []
+    has, it = ("has", "it") if len(failed) == 1 else ("have", "they")
+    return [
+        f"{', '.join(failed)} {has} failed, so nobody watches the GPUs: run systemctl restart {' '.join(failed)}; if {it} cannot cope with MIG, upgrade "
+        "the packages."
+    ]
 
 
 def _manager(context: Context) -> tuple[list[str], list[str]]:

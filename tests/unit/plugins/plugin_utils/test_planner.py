@@ -982,6 +982,32 @@ def test_a_mode_that_is_pending_is_not_converged() -> None:
     assert plan_for(facts)["areas"]["mig"]["actual"]["gpus"]["0000:1a:00.0"] == "disabled, enabled after a reset"
 
 
+SPLIT = {"mig_layout": [{"gpus": "all", "instances": {"1g.10gb": 7}}]}
+
+
+@pytest.mark.parametrize(
+    ("failed", "words"),
+    [
+        (("dcgm-exporter.service",), "dcgm-exporter.service has failed, so nobody watches the GPUs: run systemctl restart dcgm-exporter.service; if it cannot"),
+        (
+            ("nvidia-dcgm.service", "dcgm-exporter.service"),
+            "dcgm-exporter.service, nvidia-dcgm.service have failed, so nobody watches the GPUs: run systemctl restart dcgm-exporter.service nvidia-dcgm.service",
+        ),
+        (("apache2.service", "my-dcgm-exporter.service"), None),
+        ((), None),
+    ],
+)
+@pytest.mark.parametrize("layout_", [{}, SPLIT], ids=["MIG off", "MIG on"])
+def test_g10_monitoring_that_did_not_live_through_a_change_of_mig_is_named(failed: tuple[str, ...], words: str | None, layout_: dict[str, Any]) -> None:
+    """Facts of a host whose layout was just applied: the run reads and plans once more at its end, and that plan is in the record."""
+    facts = apply_plan(facts_for(), plan_for(facts_for(), **layout_))
+    facts["failed_units"] = sorted(failed)
+    plan = plan_for(facts, **layout_)
+    assert plan["areas"]["mig"]["converged"]
+    found = [warning for warning in plan["warnings"] if "nobody watches" in warning]
+    assert [warning.startswith(words or "") for warning in found] == ([True] if words else [])
+
+
 # --- properties
 
 hosts = st.fixed_dictionaries(
