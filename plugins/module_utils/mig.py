@@ -146,10 +146,12 @@ def apply(gpus: list[dict[str, Any]], read: Read, run: Run, check_mode: bool) ->
     """Bring each GPU to its layout and compare afterwards.
 
     :param gpus: ``{pci_bus_id, mode: enabled|disabled, instances: [{profile, start}]}`` for each GPU.
-    :returns: ``{changed, actions: [commands as text], diff: {before, after}}``.
+    :returns: ``{changed, actions: [commands as text], instances: [{pci_bus_id, profile, start, uuid}], diff: {before, after}}``; the instances are those that
+        are there at the end, in check mode those that are there now.
     :raises MigError: a GPU is missing, nvidia-smi refused, or the state afterwards is not the layout.
     """
-    before = states(read())
+    found = read()
+    before = states(found)
     commands: list[list[str]] = []
     for gpu in gpus:
         bus_id = gpu["pci_bus_id"]
@@ -162,8 +164,25 @@ def apply(gpus: list[dict[str, Any]], read: Read, run: Run, check_mode: bool) ->
     wanted = {gpu["pci_bus_id"]: _words(gpu["mode"], _places(gpu)) for gpu in gpus}
     if commands and not check_mode:
         _run_all(commands, wanted, read, run)
-        _compare(wanted, states(read()))
-    return {"changed": bool(commands), "actions": [" ".join(command) for command in commands], "diff": {"before": was, "after": wanted if commands else was}}
+        found = read()
+        _compare(wanted, states(found))
+    return {
+        "changed": bool(commands),
+        "actions": [" ".join(command) for command in commands],
+        "instances": _named(found, list(wanted)),
+        "diff": {"before": was, "after": wanted if commands else was},
+    }
+
+
+def _named(smi: dict[str, Any], bus_ids: list[str]) -> list[dict[str, Any]]:
+    """What a job can be given: CUDA takes an instance by its UUID alone, and no index names one."""
+    return [
+        {"pci_bus_id": gpu["pci_bus_id"], "profile": entry["profile"], "start": entry["placement_start"], "uuid": entry["uuid"]}
+        for gpu in smi["gpus"]
+        if gpu["pci_bus_id"] in bus_ids
+        for entry in sorted(gpu["mig"]["instances"], key=lambda entry: (entry["placement_start"], entry["ci"] or 0))
+        if entry["uuid"] is not None
+    ]
 
 
 def _run_all(commands: list[list[str]], wanted: dict[str, str], read: Read, run: Run) -> None:

@@ -82,6 +82,12 @@ actions:
   type: list
   elements: str
   sample: ["nvidia-smi -i 0000:1a:00.0 -mig 1", "nvidia-smi mig -i 0000:1a:00.0 -cgi 3g.40gb:0,3g.40gb:4 -C"]
+instances:
+  description: The instances of these GPUs that are there at the end, by their places; in check mode those that are there now.
+  returned: success
+  type: list
+  elements: dict
+  sample: [{pci_bus_id: "0000:1a:00.0", profile: 3g.40gb, start: 0, uuid: MIG-c7384736-a75d-5afc-978f-d2f1294409fd}]
 """
 
 

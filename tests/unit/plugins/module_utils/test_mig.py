@@ -195,6 +195,42 @@ def test_instances_are_counted_once_however_many_compute_instances_they_have() -
     assert states(board.read())[BUS].instances == (GpuInstance("3g.40gb", 4, 1, (0, 1, 2)),)
 
 
+def test_m6_the_names_of_the_instances_come_back_as_the_card_gave_them() -> None:
+    board = Board()
+    assert board.apply(layout(("1g.10gb", 4), ("3g.40gb", 0)), check_mode=True)["instances"] == []
+    made = [
+        {"pci_bus_id": BUS, "profile": "3g.40gb", "start": 0, "uuid": "MIG-1-0"},
+        {"pci_bus_id": BUS, "profile": "1g.10gb", "start": 4, "uuid": "MIG-2-0"},
+    ]
+    assert board.apply(layout(("1g.10gb", 4), ("3g.40gb", 0)))["instances"] == made
+    assert board.apply(layout(("1g.10gb", 4), ("3g.40gb", 0)))["instances"] == made
+    board.compute[2] = []
+    assert board.apply(layout(("1g.10gb", 4), ("3g.40gb", 0)), check_mode=True)["instances"] == made[:1], "what has no name can be given to nobody"
+    assert board.apply(layout(mode="disabled"))["instances"] == []
+
+
+def test_g5_a_profile_that_the_card_does_not_have_ends_in_its_own_words_and_makes_nothing() -> None:
+    """Names and places come from the catalog. Of a card that has other ones nvidia-smi's refusal is what the operator reads; the card is not asked before."""
+    board = Board("enabled")
+
+    def run(command: list[str]) -> None:
+        if "-cgi" in command:
+            raise MigError("nvidia-smi mig exited 6: Unable to create a GPU instance on GPU 0 using profile 1g.18gb: Not Found")
+        board.run(command)
+
+    with pytest.raises(MigError, match=r"using profile 1g\.18gb: Not Found"):
+        apply(layout(("1g.18gb", 0)), board.read, run, False)
+    assert (board.instances, board.commands) == ({}, [])
+
+
+def test_g11_g6_only_nvidia_smi_is_run_and_no_service_is_stopped_or_started() -> None:
+    """A change of the layout leaves daemons as they are: one that was off stays off. One that holds a GPU is named, not stopped (see the module's errors)."""
+    board = Board("enabled", [("3g.40gb", 0), ("1g.10gb", 4)])
+    board.apply(layout(("7g.80gb", 0)))
+    board.apply(layout(mode="disabled"))
+    assert board.commands and {command.split()[0] for command in board.commands} == {"nvidia-smi"}
+
+
 def test_m8_a_second_run_waits_and_then_says_who_holds_the_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SUDO_USER", "ada")
     with (

@@ -12,9 +12,11 @@ from typing import Any
 import pytest
 from ansible.module_utils.testing import patch_module_args
 from ansible_collections.rackready.gpu.plugins.module_utils.mig import LOCK, locked
+from ansible_collections.rackready.gpu.plugins.module_utils.nvidia_smi import Query, absent
 from ansible_collections.rackready.gpu.plugins.modules import gpu_mig
 
-DONE = {"changed": False, "actions": [], "diff": {"before": {}, "after": {}}}
+BOARD = {**absent(), "state": "ok", "gpus": [{"pci_bus_id": "0000:1a:00.0", "mig": {"current": "disabled", "pending": "disabled", "instances": []}}]}
+DONE = {"changed": False, "actions": [], "instances": [], "diff": {"before": {}, "after": {}}}
 
 
 @pytest.fixture
@@ -63,3 +65,16 @@ def test_a_lock_that_cannot_be_written_is_told(
     monkeypatch.setattr(gpu_mig, "STATE_DIR", tmp_path / "file")
     assert call(capsys)["msg"].startswith("the lock for changes of MIG cannot be taken (")
     assert applied == []
+
+
+def test_g7_a_command_that_fails_fails_the_module_and_so_the_host(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The real module, with an nvidia-smi that reads as it should and refuses every change."""
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text("#!/bin/sh\necho 'Insufficient permissions' >&2\nexit 4\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setattr(gpu_mig, "STATE_DIR", tmp_path)
+    monkeypatch.setattr(Query, "facts", lambda _self: BOARD)
+    returned = call(capsys, gpus=[{"pci_bus_id": "0000:1a:00.0", "mode": "enabled", "instances": [{"profile": "7g.80gb", "start": 0}]}])
+    assert returned["failed"]
+    assert "nvidia-smi -i 0000:1a:00.0 -mig 1 exited 4" in returned["msg"] and "Insufficient permissions" in returned["msg"]
