@@ -499,9 +499,9 @@ CASES: dict[str, Case] = {
 ELSEWHERE: dict[str, tuple[str, str, str]] = {
     "H3": ("plugins/module_utils/test_smoke_cases.py", "test_h3_nothing_needs_mpi", "about what is started, not about a host"),
     "H6": (
-        "plugins/plugin_utils/test_cases.py",
-        "test_the_case_is_refused",
-        "the planner refuses a host without a GPU (P17)",
+        "plugins/plugin_utils/test_cases_of_drivers.py",
+        "test_h6_i4_on_a_host_without_a_gpu_nothing_is_installed_started_or_changed",
+        "such a host never comes to a test",
     ),
     "I2": ("plugins/module_utils/test_pci.py", "test_audio_functions_and_other_vendors_are_no_gpus", "about reading sysfs, from which all else follows"),
     "V19": ("plugins/plugin_utils/test_cases.py", "test_the_case_is_planned", "that NCCL does not apply to parts of GPUs is the plan's to say (P20)"),
@@ -549,6 +549,12 @@ def test_v15_one_interface_for_nccl() -> None:
 def test_v18_more_than_one_host_is_said_to_be_untested(tmp_path: Path) -> None:
     returned = run_test(request_of("accept"), Host(tmp_path, [machine()]).machine())
     assert any(sentence.startswith("exchange between hosts") for sentence in returned["not_exercised"])
+
+
+def test_v18_the_module_that_is_loaded_is_named_with_the_cards(tmp_path: Path) -> None:
+    host = Host(tmp_path, [machine()])
+    [check] = named(run_test(v18(host), host.machine()), "peer_memory")
+    assert (check["value"]["cards"], check["value"]["loaded"]) == (["mlx5_0"], ["nv_peer_mem"])
 
 
 def test_v31_the_topology_is_kept_with_the_result(tmp_path: Path) -> None:

@@ -404,8 +404,8 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], tuple[str, ...]]] = {
         {"packages": {"cuda-compat-13-0": "580.65.06-1", "cuda-compat-12-9": "575.57.08-1", "cuda-toolkit-13-0-config-common": "13.0.96-1"}},
         {},
         (
-            "cuda-compat-12-9, cuda-compat-13-0 are installed on the host, with a libcuda of another driver, so CUDA could end with error 804 in containers that "
-            "find it: run apt-get remove cuda-compat-12-9 cuda-compat-13-0, then run again.",
+            "cuda-compat-12-9, cuda-compat-13-0 are installed on the host, with a libcuda of another driver, so CUDA could end with error 804 in containers "
+            "that find it: run apt-get remove cuda-compat-12-9 cuda-compat-13-0, then run again.",
         ),
     ),
     "F11 with dnf": (

@@ -510,6 +510,12 @@ FOREIGN: dict[str, tuple[dict[str, str], bool, str]] = {
         False,
         "run apt-get remove nvidia-dkms-570-server nvidia-driver-570-server, then",
     ),
+    # A7: its files are those of ours. What of it a kernel is too new for shows when the modules are built, in a sentence of the role.
+    "firmware of another branch": (
+        {"nvidia-firmware-575-575.57.08": "575.57.08-0ubuntu0.24.04.2", "nvidia-kernel-common-575": "575.57.08-0ubuntu0.24.04.2"},
+        False,
+        "run apt-get remove nvidia-firmware-575-575.57.08 nvidia-kernel-common-575, then",
+    ),
 }
 
 
@@ -991,7 +997,7 @@ SPLIT = {"mig_layout": [{"gpus": "all", "instances": {"1g.10gb": 7}}]}
         (("dcgm-exporter.service",), "dcgm-exporter.service has failed, so nobody watches the GPUs: run systemctl restart dcgm-exporter.service; if it cannot"),
         (
             ("nvidia-dcgm.service", "dcgm-exporter.service"),
-            "dcgm-exporter.service, nvidia-dcgm.service have failed, so nobody watches the GPUs: run systemctl restart dcgm-exporter.service nvidia-dcgm.service",
+            "dcgm-exporter.service, nvidia-dcgm.service have failed, so nobody watches the GPUs: run systemctl restart dcgm-exporter.service nvidia-dcgm",
         ),
         (("apache2.service", "my-dcgm-exporter.service"), None),
         ((), None),
