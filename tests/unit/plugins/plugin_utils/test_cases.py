@@ -9,10 +9,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from ansible_collections.rackready.gpu.plugins.module_utils.sources import look
+from ansible_collections.rackready.gpu.plugins.module_utils.web import Web
+from ansible_collections.rackready.gpu.plugins.plugin_utils.catalog_loader import load
 
 from tests.unit import plans
 from tests.unit.hosts import BUS_IDS, CONVERGED, ROCKY, facts_for, signed_by_ubuntu
 from tests.unit.plans import apply_plan, lock_for, plan_for
+from tests.unit.sites import Site, put_repository, served
 
 NGC_25_08 = "nvcr.io/nvidia/pytorch:25.08-py3"
 TORCH_28 = "docker.io/pytorch/pytorch:2.8.0-cuda12.8-cudnn9-runtime"
@@ -356,8 +360,43 @@ def test_the_case_is_refused(case: Case) -> None:
 
 
 def test_no_case_of_the_planner_is_left_out() -> None:
-    # Whether the archive has the headers of the running kernel is asked on the host: P24 is below.
+    # Whether the archive has the headers of the running kernel is asked on the host: P24 has a test of its own.
     assert sorted([*PLANS, *REFUSALS, "P24"], key=lambda name: int(name[1:])) == [f"P{number}" for number in range(1, 31)]
+
+
+BOOKWORM = "Types: deb\nURIs: https://deb.debian.org/debian\nSuites: bookworm bookworm-updates\nComponents: main\n"
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_p24_headers_that_left_the_archive_are_the_refusal_of_the_run_before_any_change(there: bool) -> None:
+    """The plan only says what to ask; its very question is put to an archive here, which serves the headers of the running kernel or of a newer one alone."""
+    case = Case({"10de:2330": 8}, "debian-12", "longterm", nvswitches=4, host={"kernel": "6.1.0-38-amd64"})
+    case.host["files"] = {"/etc/apt/sources.list.d/debian.sources": BOOKWORM}
+    plan = case.plan()
+    assert plan["refusals"] == []
+    asked = [entry for entry in plan["sources"]["repositories"] if entry["name"] == "debian-12"]
+    headers = "linux-headers-6.1.0-38-amd64"
+    assert [headers in entry["packages"] for entry in asked] == [True]
+    with served(Site()) as site:
+        for suite in ("bookworm", "bookworm-updates"):
+            newest = {headers if there else "linux-headers-6.1.0-41-amd64": ["6.1.158-1"]}
+            put_repository(site, f"/debian/dists/{suite}/", newest, directory="main/binary-amd64/")
+        web = Web(5)
+        entries = [{**entry, "url": f"{site.address}/debian", "packages": {headers: None}} for entry in asked]
+        problems = look("h100-01", entries, [], web.fetch, web.ask)["problems"]
+        refused = [
+            f"h100-01: {site.address}/debian has no package {headers}: the archive has moved on from the running kernel 6.1.0-38-amd64 or a suite is missing "
+            "in /etc/apt; install and boot the newest kernel first."
+        ]
+    assert problems == ([] if there else refused)
+
+
+def test_p8_the_image_of_the_oldest_gpus_has_their_code() -> None:
+    image = at(PLANS["P8"].plan(), ("areas", "pytorch_image", "desired", "ref"))
+    known = load().image(image)
+    assert known is not None
+    assert known["cuda"].startswith("12.6")
+    assert "7.0" in known["architectures"]["linux/amd64"].split()
 
 
 def test_p30_a_host_that_gave_some_gpus_away_is_left_alone_with_their_names() -> None:
