@@ -117,3 +117,14 @@ def test_the_command_is_written_last_and_only_root_reads_the_request() -> None:
     files = verify_tool.files({}, "off")
     assert [file.path for file in files] == [REQUEST, f"{UNITS}/{SERVICE}", f"{UNITS}/{TIMER}", TOOL]
     assert [file.mode for file in files] == ["0600", "0644", "0644", "0755"]
+
+
+@pytest.mark.parametrize("timer", ["off", "daily"])
+def test_g4_the_unit_has_a_limit_and_no_boot_waits_for_it(timer: str) -> None:
+    """A oneshot unit has no limit unless it says one. It is started by its timer alone: no target wants or requires it, and it comes before nothing."""
+    service = unit(SERVICE, timer)
+    assert (service["Service"]["Type"], service["Service"]["TimeoutStartSec"]) == ("oneshot", "15min")
+    assert "Install" not in service
+    assert not {"Before", "RequiredBy", "Wants", "Requires"} & set(service["Unit"])
+    assert dict(unit(TIMER, timer)["Install"]) == {"WantedBy": "timers.target"}
+    assert "OnBootSec" not in unit(TIMER, timer)["Timer"]
