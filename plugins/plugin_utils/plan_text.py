@@ -84,7 +84,7 @@ def rows(plan: Plan) -> list[Row]:
 
 
 def details(plan: Plan) -> list[str]:
-    """Each area; where it does not hold with its actions in order, and the rules and sources that decided it."""
+    """Each area; where it does not hold with its actions in order, and the rules and sources that decided it, also where they decided that it is not needed."""
     return list(_details(plan))
 
 
@@ -96,11 +96,13 @@ def _details(plan: Plan) -> Iterator[str]:
             continue
         if area["converged"]:
             yield f"  {name}: {', '.join(dict.fromkeys((now, planned)))}"
-            continue
-        yield f"  {name}: {now} -> {planned}, {_count(actions, 'action')}"
-        for action in area["actions"]:
+        else:
+            yield f"  {name}: {now} -> {planned}, {_count(actions, 'action')}"
+        for action in area["actions"] if not area["converged"] else []:
             yield f"    - {action}"
-        for reason in area["reasons"]:
+        # What is left out is told with its reason too: otherwise nobody sees that it was thought of.
+        told = not area["converged"] or area["desired"].get("required") is False
+        for reason in area["reasons"] if told else []:
             yield f"      because {reason['rule']} [{reason['source']}]"
 
 

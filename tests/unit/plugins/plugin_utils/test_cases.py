@@ -399,6 +399,11 @@ def test_p8_the_image_of_the_oldest_gpus_has_their_code() -> None:
     assert "7.0" in known["architectures"]["linux/amd64"].split()
 
 
+def test_f14_the_smoke_test_runs_the_very_image_that_jobs_get() -> None:
+    areas = plan_for(facts_for())["areas"]
+    assert areas["smoke_test"]["desired"]["image"] == areas["pytorch_image"]["desired"]["pull"] == f"nvcr.io/nvidia/pytorch@{plans.INDEX}"
+
+
 def test_p30_a_host_that_gave_some_gpus_away_is_left_alone_with_their_names() -> None:
     facts = facts_for()
     for gpu in facts["gpus"][2:4]:

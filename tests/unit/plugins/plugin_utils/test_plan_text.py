@@ -86,6 +86,17 @@ def test_where_nothing_was_planned_nothing_is_needed() -> None:
     assert (plan_text.needs(plan, load()), plan_text.details(plan)) == ([], [])
 
 
+@pytest.mark.parametrize("done", [False, True])
+def test_f10_what_is_left_out_is_told_with_the_reason(done: bool) -> None:
+    facts = facts_for(pci_id="10de:2331", nvswitches=0, gpus=4)
+    asked: dict[str, Any] = {"gpu_expected": None}
+    facts = apply_plan(facts, plan_for(facts, **asked)) if done else facts
+    lines = plan_text.lines(plan_for(facts, **asked), facts, load())
+    at = lines.index("  nvidia_fabric: not needed, as planned")
+    assert lines[at + 1] == "      because there is no NVSwitch on the PCI bus and no GPU of an NVLink 5 board [ogkm-nvswitch]"
+    assert lines[at + 2].startswith("  docker: ")
+
+
 def test_the_diff_shows_only_what_differs() -> None:
     plan = plan_for(facts_for(**CONVERGED, fabric_state="In Progress"))
     diff = plan_text.diff(plan)
