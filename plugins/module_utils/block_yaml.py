@@ -4,7 +4,7 @@
 """A reader for the part of YAML that machines write as CDI specifications: block mappings, block sequences and one-line scalars.
 
 The Python of a host often has no PyYAML. What is outside of that part (anchors, tags, flow collections with content, block and folded scalars, tabs, several
-documents) is refused with the line number instead of being guessed at. JSON is not read here.
+documents, keys that are no text, line breaks other than LF and CRLF) is refused with the line number instead of being guessed at. JSON is not read here.
 """
 
 from __future__ import annotations
@@ -15,6 +15,9 @@ from typing import Any, Tuple
 DEPTH_LIMIT = 50
 _QUOTED = re.compile(r"\"(?:[^\"\\]|\\.)*\"|'(?:[^']|'')*'")
 _INDICATORS = "[]{}&*!|>%@`,#\"'"
+# YAML takes some of these as line breaks, skips the byte order mark, and forbids the rest.
+_NO_TEXT = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ufeff]")
+_NO_TEXT_KEYS = ("true", "false", "yes", "no", "on", "off", "null")
 _INTEGER = re.compile(r"[-+]?(?:0|[1-9][0-9]{0,18})")
 _SIMPLE_ESCAPES = {"n": "\n", "t": "\t", '"': '"', "\\": "\\", "/": "/", "0": "\0", "r": "\r", "e": "\x1b"}
 _WORDS = {"": None, "~": None, "null": None, "true": True, "false": False}
@@ -40,8 +43,10 @@ def read_block_yaml(text: str) -> Any:
 def _lines(text: str) -> list[_Line]:
     lines: list[_Line] = []
     for number, raw in enumerate(text.split("\n"), 1):
-        line = raw.rstrip(" \r")
+        line = (raw[:-1] if raw.endswith("\r") else raw).rstrip(" ")
         content = line.lstrip(" ")
+        if _NO_TEXT.search(content):
+            raise NotBlockYaml(f"line {number}: a character that is no text")
         if not content or content.startswith("#"):
             continue
         if content == "---" and not lines:
@@ -91,7 +96,7 @@ def _mapping(lines: list[_Line], at: int, indent: int, depth: int) -> tuple[Any,
         parts = _split_key(content)
         if parts is None:
             break
-        key, value = str(_scalar(parts[0], number)), parts[1]
+        key, value = _key(parts[0], number), parts[1]
         if key in mapping:
             raise NotBlockYaml(f"line {number}: {key} is there twice")
         if value and not value.startswith("#"):
@@ -117,20 +122,27 @@ def _split_key(content: str) -> tuple[str, str] | None:
     return key.rstrip(" "), value.strip(" ")
 
 
+def _key(text: str, number: int) -> str:
+    """YAML reads plain keys such as 0, 0x10, 1.5, .inf, ~ and yes as numbers and words: quoted they are text."""
+    if text[0] not in "\"'" and (not text[0].isalpha() or text.lower() in _NO_TEXT_KEYS):
+        raise NotBlockYaml(f"line {number}: the key {text[:40]} is no text")
+    return str(_scalar(text, number))
+
+
 def _scalar(text: str, number: int) -> Any:
     if text[0] == '"':
         return _double_quoted(text, number)
     if text[0] == "'":
-        match = re.fullmatch(r"'((?:[^']|'')*)'(?:\s+#.*)?", text)
+        match = re.fullmatch(r"'((?:[^']|'')*)'(?: +#.*)?", text)
         if match is None:
             raise NotBlockYaml(f"line {number}: a quote that is not closed on its line")
         return match.group(1).replace("''", "'")
-    plain = re.split(r"\s+#", text, maxsplit=1)[0]
+    plain = re.split(" +#", text, maxsplit=1)[0]
     if plain in ("[]", "{}"):
         return [] if plain == "[]" else {}
     if text[0] in "[{&*!|>%@`,]}" or text in ("-", "?") or text.startswith(("- ", "? ")):
         raise NotBlockYaml(f"line {number}: {text[:40]!r} is not read here")
-    if re.search(r":(?:\s|$)", plain):
+    if re.search(":(?: |$)", plain):
         raise NotBlockYaml(f"line {number}: a mapping inside a value")
     if plain.lower() in _WORDS:
         return _WORDS[plain.lower()]
@@ -138,7 +150,7 @@ def _scalar(text: str, number: int) -> Any:
 
 
 def _double_quoted(text: str, number: int) -> str:
-    match = re.fullmatch(r'"((?:[^"\\]|\\.)*)"(?:\s+#.*)?', text)
+    match = re.fullmatch(r'"((?:[^"\\]|\\.)*)"(?: +#.*)?', text)
     if match is None:
         raise NotBlockYaml(f"line {number}: a quote that is not closed on its line")
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 from ansible_collections.rackready.gpu.plugins.module_utils.block_yaml import NotBlockYaml, read_block_yaml
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.unit.hosts import FIXTURES
@@ -62,7 +62,15 @@ def test_reads_what_pyyaml_writes_or_refuses(document: Any) -> None:
         assert str(error).startswith("line ")
 
 
-@given(st.text() | st.text("-: \n#ab'\"\\[{&*0"))
+@example("0:")
+@example("~: b")
+@example("a: 1\rb: 2")
+@example("a\u2028# b:")
+@example("a\x85b: c")
+@example("\ufeffa:")
+@example("a:\u00a0# b:")
+@example("- ?\x85 ")
+@given(st.text() | st.text("-: \n#ab'\"\\[{&*0") | st.text("-: \n#ab0~?\r\x85\u2028\ufeff\u00a0"))
 def test_arbitrary_text_is_refused_or_means_what_pyyaml_says(text: str) -> None:
     try:
         found = read_block_yaml(text)
@@ -77,9 +85,9 @@ def test_arbitrary_text_is_refused_or_means_what_pyyaml_says(text: str) -> None:
 
 
 def shape(value: Any) -> Any:
-    """Structure without the types of scalars, which differ for dates, octal numbers and fractions."""
+    """Keys and structure without the types of values, which differ for dates, octal numbers and fractions."""
     if isinstance(value, dict):
-        return sorted(((str(key), shape(inner)) for key, inner in value.items() if isinstance(key, str)), key=str)
+        return sorted(((key, shape(inner)) for key, inner in value.items()), key=str)
     return [shape(inner) for inner in value] if isinstance(value, list) else None
 
 
@@ -94,6 +102,10 @@ def shape(value: Any) -> Any:
         ("a: 1\na: 2\n", "line 2: a is there twice"),
         ("a: b: c\n", "line 1: a mapping inside a value"),
         ("\ta: 1\n", "line 1: a tab"),
+        ("a: 1\n\n0: 2\n", "line 3: the key 0 is no text"),
+        ("Yes: 1\n", "line 1: the key Yes is no text"),
+        ("a: 1\rb: 2\n", "line 1: a character that is no text"),
+        ("a: b\u2028c: d\n", "line 1: a character that is no text"),
         ("a: 'x\n", "line 1: a quote that is not closed"),
         ('a: "\\x41"\n', "line 1: the escape"),
         ("- " * 60 + "x\n", "nested deeper than 50"),
