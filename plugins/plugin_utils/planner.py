@@ -243,6 +243,8 @@ def _written_by(context: Context, area: AreaPlan) -> Iterator[str]:
     """Directories that an area writes to beside what its packages bring."""
     actual = area.actual if isinstance(area.actual, Mapping) else {}
     paths = [spec.path for spec in area.files if context.file_state(spec) != "as planned"]
+    states = actual.get("files") or {}
+    paths += [path for path, state in area.target.get("files", {}).items() if states.get(path) != state]
     if actual.get("daemon_json") != area.target.get("daemon_json"):
         paths.append(docker.DAEMON_JSON)
     if actual.get("held") != area.target.get("held") and area.desired.get("lock"):

@@ -67,8 +67,9 @@ def test_one_file_system_that_cannot_take_it_is_one_sentence(disks: dict[str, di
 
 
 def written(plan: dict[str, Any]) -> set[str]:
-    """Directories of all files that the plan's actions say they write."""
-    paths = [action.split()[-1] for area in plan["areas"].values() for action in area["actions"] if action.startswith(("write /etc/", "merge "))]
+    """Directories of all files that the plan's actions say they write, beside what lies in memory."""
+    actions = [action for area in plan["areas"].values() for action in area["actions"] if action.startswith(("write ", "merge "))]
+    paths = [word for action in actions for word in action.split() if word.startswith(("/etc/", "/usr/"))]
     return {path.rpartition("/")[0] for path in paths}
 
 
