@@ -15,6 +15,8 @@ import json
 from contextlib import suppress
 from typing import Any, Mapping, NamedTuple, Sequence, Tuple
 
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_figures import integer
+
 # Seconds within which all hosts have to come: Ansible starts them one after the other.
 COME_S = 90.0
 # Seconds that an answer may take after that, that one connection may take, and between two tries.
@@ -183,8 +185,8 @@ async def _host(party: Party, own_port: int) -> Met:
         except _Unreachable:
             _close(writer)
             return
-        node = hello.get("node")
-        if type(node) is int and type(hello.get("port")) is int and 0 < node < len(party.peers):
+        node = integer(hello.get("node"))
+        if node is not None and integer(hello.get("port")) is not None and 0 < node < len(party.peers):
             guests[node] = _Guest((reader, writer), hello)
             if len(guests) == len(party.peers) - 1:
                 complete.set()

@@ -81,7 +81,7 @@ def main(arguments: Sequence[str]) -> int:
     if options.json:
         tell(json.dumps(told, indent=2) + "\n")
     elif code == UNUSABLE:
-        print(f"rackready-verify: {told['reason']}", file=sys.stderr)
+        sys.stderr.write(f"rackready-verify: {told['reason']}\n")
     else:
         tell(smoke_table.render(told["host"], told).encode("ascii", "backslashreplace").decode("ascii"))
     return code
@@ -93,7 +93,7 @@ def tell(text: str) -> None:
         sys.stdout.write(text)
         sys.stdout.flush()
     except OSError as error:
-        print(f"rackready-verify: the result could not be printed: {error.strerror}", file=sys.stderr)
+        sys.stderr.write(f"rackready-verify: the result could not be printed: {error.strerror}\n")
         # Python writes once more when it ends, and would end with a status of its own.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
@@ -181,4 +181,4 @@ def keep(told: Mapping[str, Any]) -> None:
     try:
         whole_file.write(stamp.STATE_DIR / LAST, (json.dumps(told, indent=2) + "\n").encode("utf-8"), 0o644)
     except OSError as error:
-        print(f"rackready-verify: the result could not be kept in {stamp.STATE_DIR / LAST}: {error}", file=sys.stderr)
+        sys.stderr.write(f"rackready-verify: the result could not be kept in {stamp.STATE_DIR / LAST}: {error}\n")

@@ -140,7 +140,8 @@ def container_checks(asked: Asked, facts: Facts, outcome: Outcome, without_nvls:
 
 def _counted(outcome: Outcome, gpus: int) -> Counted:
     told = {rank: identity_of(log).get("device_count") for rank, log in outcome.transcript.ranks.items() if identity_of(log)}
-    devices = {rank: count if type(count) is int else -1 for rank, count in told.items()}
+    whole = {rank: smoke_figures.integer(count) for rank, count in told.items()}
+    devices = {rank: -1 if count is None else count for rank, count in whole.items()}
     return Counted(devices, 1 if outcome.container.visible else gpus)
 
 

@@ -71,6 +71,11 @@ def number(value: Any) -> float | None:
     return float(value) if math.isfinite(value) and value > 0 else None
 
 
+def integer(value: Any) -> int | None:
+    """An integer, else None: in what JSON gave, True and False are none."""
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
 def lacking(name: str, value: Any) -> str | None:
     """What a figure lacks to be one, or None."""
     if not isinstance(value, dict):
@@ -242,7 +247,7 @@ def pair_table(pairs: Any, world: int) -> tuple[dict[tuple[int, int], float], st
     """(GB/s by (source, target), what is wrong with it or None)."""
     found: dict[tuple[int, int], float] = {}
     for entry in pairs if isinstance(pairs, list) else []:
-        if isinstance(entry, list) and len(entry) == 3 and all(type(rank) is int for rank in entry[:2]) and number(entry[2]):
+        if isinstance(entry, list) and len(entry) == 3 and all(integer(rank) is not None for rank in entry[:2]) and number(entry[2]):
             found[entry[0], entry[1]] = float(entry[2])
     wanted = {(src, dst) for src in range(world) for dst in range(world) if src != dst}
     if set(found) != wanted:

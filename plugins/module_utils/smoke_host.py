@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any, Mapping, NamedTuple, Sequence
 
 from ansible_collections.rackready.gpu.plugins.module_utils.holders import container_words
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_figures import integer
 from ansible_collections.rackready.gpu.plugins.module_utils.smoke_gpus import ExpectedGpu
 from ansible_collections.rackready.gpu.plugins.module_utils.smoke_payload.surroundings import count_gpu_nodes
 from ansible_collections.rackready.gpu.plugins.module_utils.verdict import COULD_NOT_RUN, DEGRADED, FAIL, NOT_APPLICABLE, PASS, Check, Gpu, make_check
@@ -238,7 +239,7 @@ def gpu_memory(gpu: ExpectedGpu, facts: Facts, cuda: Mapping[str, Any] | None = 
     if floor and abs(mib - floor) > MEMORY_OFF * floor:
         problems.append(f"it has {mib} MiB, a card of this model has {floor}")
     if cuda is not None and gpu.instance is None:
-        if type(in_cuda) is not int:
+        if integer(in_cuda) is None:
             return check(COULD_NOT_RUN, "CUDA did not tell its memory")
         if abs(mib - in_cuda) > CUDA_KEEPS * mib:
             problems.append(f"CUDA has {in_cuda} MiB of the {mib} MiB that nvidia-smi tells")

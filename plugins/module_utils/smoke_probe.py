@@ -50,11 +50,11 @@ def main(words: list[str]) -> int:
     try:
         found = make_contexts() if words[1] == "cuda" else open_nodes()
     except OSError as error:
-        print(error)
+        sys.stdout.write(f"{error}\n")
         return 1
-    print(f"used {found} GPUs")
+    sys.stdout.write(f"used {found} GPUs\n")
     return 0 if found else 1
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    raise SystemExit(main(sys.argv[1:]))

@@ -21,6 +21,7 @@ from typing import Any, Callable, Iterable, Mapping, NamedTuple, Sequence
 
 from ansible_collections.rackready.gpu.plugins.module_utils.bounded import Child
 from ansible_collections.rackready.gpu.plugins.module_utils.reading import read_text
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_figures import integer
 from ansible_collections.rackready.gpu.plugins.module_utils.smoke_payload.options import SETTINGS
 from ansible_collections.rackready.gpu.plugins.module_utils.smoke_payload.report import MARK, PROTOCOL
 
@@ -393,7 +394,7 @@ class RankLog:
         kind, name = event["event"], event.get("name")
         if kind == "start":
             self.started = True
-            self.pid = event["pid"] if type(event.get("pid")) is int else None
+            self.pid = integer(event.get("pid"))
         elif kind == "end":
             self.ended = True
         elif not isinstance(name, str):

@@ -27,6 +27,7 @@ from ansible_collections.rackready.gpu.plugins.module_utils.smoke_figures import
     Floors,
     against_floor,
     floor_for,
+    integer,
     lacking,
     number,
 )
@@ -179,8 +180,10 @@ def _told(member: Member) -> dict[int, Any]:
 
 def _entry(entry: Any, backend: str) -> Any:
     """The entry where it shows the whole work of comparing, else None."""
-    whole = entry is not None and type(entry[2]) is int and type(entry[3]) is int and entry[2] == payload.elements_of(backend) and entry[3] >= 0
-    return entry if whole else None
+    if entry is None:
+        return None
+    compared, wrong = integer(entry[2]), integer(entry[3])
+    return entry if compared == payload.elements_of(backend) and wrong is not None and wrong >= 0 else None
 
 
 def suspect(wrong: Mapping[Pair, int]) -> int | None:

@@ -98,8 +98,8 @@ COLLECTIVES = {
     ),
     "all_to_all_exact": Collective(
         PARTS,
-        lambda torch, size, rank, world, turn: torch.cat([letter(torch, size, rank, other, turn) for other in range(world)]),
-        lambda torch, size, rank, world, turn: torch.cat([letter(torch, size, other, rank, turn) for other in range(world)]),
+        lambda torch, size, mine, world, turn: torch.cat([letter(torch, size, mine, other, turn) for other in range(world)]),
+        lambda torch, size, mine, world, turn: torch.cat([letter(torch, size, other, mine, turn) for other in range(world)]),
         lambda dist, out, mine, world: dist.all_to_all_single(out, mine),
     ),
 }

@@ -270,7 +270,8 @@ class Rank:
         self.nccl_log = None
         self.report.emit("found", name="nccl", value=said)
         for warning in said["warnings"]:
-            print(f"NCCL WARN {warning}", file=sys.stderr, flush=True)
+            sys.stderr.write(f"NCCL WARN {warning}\n")
+            sys.stderr.flush()
 
     def leave(self) -> None:
         """Nobody leaves while another may still read this one's memory."""

@@ -81,7 +81,7 @@ def cpus_near(pci_bus_id: str | None, root: Path = Path("/")) -> set[int]:
     near: set[int] = set()
     try:
         for part in (root / "sys/bus/pci/devices" / pci_bus_id / "local_cpulist").read_text(encoding="utf-8").strip().split(","):
-            first, _, last = part.partition("-")
+            first, _dash, last = part.partition("-")
             near.update(range(int(first), int(last or first) + 1))
     except (OSError, ValueError):
         return set()

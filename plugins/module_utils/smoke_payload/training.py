@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import math
 import warnings
 from typing import Any, Iterator
 
@@ -188,9 +189,9 @@ def transformer_engine(place: Place) -> Any:
     truths = {"outputs": (out, inputs @ weights.t()), "gradients": (given.grad, torch.ones_like(inputs) @ weights)}
     value: dict[str, Any] = {"elements": 0, "version": str(getattr(importlib.import_module("transformer_engine"), "__version__", "unknown"))}
     for name, (got, truth) in truths.items():
-        off = (got.detach().double().cpu() - truth.double()).abs().max() / truth.abs().max()
+        off = float((got.detach().double().cpu() - truth.double()).abs().max() / truth.abs().max())
         value["elements"] += truth.numel()
-        value[f"{name}_off"] = float(off)
-        if not float(off) <= FP8_TOLERANCE:  # NaN too
-            return "fail", f"the layer's {name} are off by {float(off):.3g} of their largest, {FP8_TOLERANCE} is what fp8 allows", value
+        value[f"{name}_off"] = off
+        if math.isnan(off) or off > FP8_TOLERANCE:
+            return "fail", f"the layer's {name} are off by {off:.3g} of their largest, {FP8_TOLERANCE} is what fp8 allows", value
     return "pass", None, value

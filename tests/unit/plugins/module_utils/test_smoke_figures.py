@@ -12,6 +12,7 @@ from ansible_collections.rackready.gpu.plugins.module_utils.smoke_figures import
     ALL_REDUCE,
     Figure,
     below_its_floor,
+    integer,
     judge_all_reduce,
     judge_gpus,
     judge_pairs,
@@ -34,6 +35,11 @@ NAME = "matmul.bf16"
 def judged(medians: list[float], floors: Any = None, cards: list[ExpectedGpu] | None = None, name: str = NAME, **more: Any) -> list[Check]:
     known = {MODEL: {name: [floor(5, unit=unit_of(name))]}} if floors is None else floors
     return judge_gpus(name, [Figure(gpu, figure(name, median)) for gpu, median in zip(cards or gpus(), medians, strict=False)], known, **more)
+
+
+@pytest.mark.parametrize(("value", "found"), [(0, 0), (-1, -1), (True, None), (False, None), (1.0, None), ("1", None), (None, None)])
+def test_an_integer_is_no_truth_and_no_fraction(value: Any, found: int | None) -> None:
+    assert integer(value) is found
 
 
 def said(checks: list[Check]) -> list[str]:
