@@ -10,6 +10,7 @@ import os
 import shlex
 import shutil
 import sys
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -127,6 +128,8 @@ def run_report(arguments: argparse.Namespace, console: Console) -> int:
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit status."""
     arguments = parser().parse_args(argv)
+    # What Ansible's modules say of the libraries that they use is nothing that an operator can act on (cryptography 51 warns of DSA).
+    warnings.filterwarnings("ignore", module=r"ansible\.")
     try:
         console = Console()
         # A file or a pipe has no width of its own.
