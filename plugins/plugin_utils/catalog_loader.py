@@ -145,12 +145,14 @@ class Catalog:
         entry: Table = releases[nearest] if nearest else {"architectures": {}, "source": [], "verified": False}
         looked_up = entry["architectures"].get(variant)
         code = looked_up or entry.get("architectures_unverified", {}).get(variant)
+        arm64 = self.pytorch["arm64"]
+        on_arm64 = arm64["architectures"].get(variant) if nearest in arm64["releases"] else None
         seen = tag.rpartition("-")[0] in self.pytorch["tags_seen"]
         return {
             "torch": torch,
             "cuda": cuda,
             "toolkit_driver": next((entry["driver"] for toolkit, entry in self.cuda["toolkits"].items() if toolkit.startswith(f"{cuda}.")), None),
-            "architectures": {"linux/amd64": code} if code else {},
+            "architectures": {platform: found for platform, found in (("linux/amd64", code), ("linux/arm64", on_arm64)) if found},
             "architectures_verified": looked_up is not None and nearest == torch,
             "source": [*self.pytorch["tags_source"], *entry["source"]],
             "verified": seen and entry["verified"],

@@ -31,10 +31,9 @@ def _suits(context: Context, release: Table) -> bool:
     flavours = [flavour for flavour in flavours_of(catalog, slugs) if flavour in cell["flavours"] and flavour in shipped]
     if not flavours or driver.get("flavour", flavours[0]) not in flavours:
         return False
-    code = (catalog.image(release["image"]) or {"architectures": {}})["architectures"].get(context.platform)
+    image = catalog.image(release["image"])
     return all(
-        not_listed(catalog, slug, driver["branch"], driver["at_least"]) is None
-        and (code is None or runs_on(code, catalog.gpus[slug]["compute_capability"]) is not None)
+        not_listed(catalog, slug, driver["branch"], driver["at_least"]) is None and (image is None or not lacks_code(catalog, image, context.platform, slug))
         for slug in slugs
     )
 
@@ -69,6 +68,19 @@ def not_listed(catalog: Catalog, slug: str, branch: str, version: str | None) ->
     if platform is not None and floor == platform["driver"]:
         return f"{name} needs driver {floor} or newer ({platform['name']})", f"{found} does not serve it", f"use driver {floor} or newer"
     return f"{name} is listed from driver {floor}", f"{found} does not know it", f"use driver {floor} or newer"
+
+
+def lacks_code(catalog: Catalog, image: Table, platform: str, slug: str) -> bool:
+    """Whether an image certainly has nothing that runs on a GPU: by its list of code, else by its CUDA, which makes no code for what it has dropped."""
+    gpu = catalog.gpus[slug]
+    code = image["architectures"].get(platform)
+    return dropped(catalog, image, slug) is not None if code is None else runs_on(code, gpu["compute_capability"]) is None
+
+
+def dropped(catalog: Catalog, image: Table, slug: str) -> str | None:
+    """The last CUDA of a GPU's family, where that of an image is newer."""
+    last: str | None = catalog.drivers["architectures"][catalog.gpus[slug]["architecture"]]["last_cuda"]
+    return last if last is not None and int(image["cuda"].partition(".")[0]) > int(last) else None
 
 
 def runs_on(architectures: str, capability: str) -> str | None:

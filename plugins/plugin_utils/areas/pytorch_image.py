@@ -19,7 +19,7 @@ from ansible_collections.rackready.gpu.plugins.plugin_utils.planning import (
     split_reference,
     unverified,
 )
-from ansible_collections.rackready.gpu.plugins.plugin_utils.releases import instead, runs_on
+from ansible_collections.rackready.gpu.plugins.plugin_utils.releases import dropped, instead, lacks_code, runs_on
 from ansible_collections.rackready.gpu.plugins.plugin_utils.versions import at_least, branch
 
 # Compressed layers plus their unpacked content, which is about twice as large: what must be free for a pull.
@@ -93,8 +93,8 @@ def _reasons(context: Context, known: Table | None) -> list[Reason]:
     who = "pytorch_image_ref" if context.request.image_ref else f"release {context.request.release}"
     reasons = [Reason(f"{context.image} is what {who} names", "inventory" if context.request.image_ref else context.request.release)]
     version = context.driver_version
-    if known is not None and version is not None:
-        floor = _floor(context, known)
+    floor = _floor(context, known) if known is not None else None
+    if known is not None and version is not None and floor is not None:
         cuda = ".".join(known["cuda"].split(".")[:3])
         reasons.append(Reason(f"CUDA {cuda} runs on driver {floor} or newer by minor-version compatibility; {version} is planned", "cuda-compat"))
         if known["toolkit_driver"] is not None and not at_least(version, known["toolkit_driver"]):
@@ -122,9 +122,10 @@ def _code(context: Context, known: Table | None) -> str:
     return str(known["architectures"].get(context.platform, "")) if known is not None else ""
 
 
-def _floor(context: Context, known: Table) -> str:
-    """The oldest driver for the CUDA of an image."""
-    return str(context.catalog.cuda["min_driver"][known["cuda"].partition(".")[0]]["driver"])
+def _floor(context: Context, known: Table) -> str | None:
+    """The oldest driver for the CUDA of an image; None: nothing is known of that CUDA."""
+    entry = context.catalog.cuda["min_driver"].get(known["cuda"].partition(".")[0])
+    return str(entry["driver"]) if entry is not None else None
 
 
 def _unsure(context: Context, tagged: str, known: Table) -> list[str]:
@@ -153,6 +154,10 @@ def _fits(context: Context) -> list[str]:
     version, floor = context.driver_version or context.driver_rule.exact, _floor(context, known)
     major = known["cuda"].partition(".")[0]
     found = f"driver {version}" if version is not None else f"driver branch {context.driver_branch}"
+    if floor is None:
+        majors = " or ".join(context.catalog.cuda["min_driver"])
+        what = f"The catalog knows nothing of CUDA {major}, which {context.image} has"
+        return [refusal(what, f"nobody knows whether it starts on {found}", f"use an image with CUDA {majors}")]
     if not at_least(version, floor) if version is not None else int(context.driver_branch) < int(branch(floor)):
         refusals.append(
             refusal(
@@ -161,14 +166,15 @@ def _fits(context: Context) -> list[str]:
                 f"use {_older(context, reference, version)}, or driver branch {branch(floor)} or newer",
             )
         )
-    code = _code(context, known)
-    for gpu in _models(context).values():
-        if code and runs_on(code, gpu["compute_capability"]) is None:
-            short = gpu["compute_capability"].replace(".", "")
+    for slug, gpu in _models(context).items():
+        if lacks_code(context.catalog, known, context.platform, slug):
+            short, last = gpu["compute_capability"].replace(".", ""), dropped(context.catalog, known, slug)
+            family = context.catalog.drivers["architectures"][gpu["architecture"]]["name"]
+            why = f", as {family} ends with CUDA {last} and this is CUDA {major}" if last is not None else ""
             remedy = "use an image that is built for it"
             refusals.append(
                 refusal(
-                    f"{context.image} has no code for {gpu['name']} (sm_{short})",
+                    f"{context.image} has no code for {gpu['name']} (sm_{short}){why}",
                     "nothing would run on it",
                     remedy if context.request.image_ref is not None else instead(context, remedy),
                 )
@@ -180,7 +186,8 @@ def _older(context: Context, reference: Reference, version: str | None) -> str:
     """The newest image of the same repository whose CUDA the driver runs, in words."""
     ngc = context.catalog.ngc
     driver = version or f"{context.driver_branch}.0"
-    fitting = [tag for tag, known in ngc["images"].items() if at_least(driver, _floor(context, known))] if reference.name == ngc["repository"] else []
+    floors = {tag: _floor(context, known) for tag, known in ngc["images"].items()} if reference.name == ngc["repository"] else {}
+    fitting = [tag for tag, floor in floors.items() if floor is not None and at_least(driver, floor)]
     return f"{ngc['repository']}:{fitting[-1]} or older" if fitting else "an image with an older CUDA"
 
 

@@ -31,7 +31,10 @@ BY_ID = {pci_id: gpu for gpu in CATALOG.gpus.values() for pci_id in gpu["pci_ids
 UNKNOWN = "10de:2684"
 PLATFORM = {"x86_64": "linux/amd64", "aarch64": "linux/arm64"}
 NGC = [f"nvcr.io/nvidia/pytorch:{tag}" for tag in ("23.10-py3", "24.08-py3", "25.07-py3", "25.10-py3")]
-UPSTREAM = [f"docker.io/pytorch/pytorch:{tag}-runtime" for tag in ("2.7.0-cuda12.8-cudnn9", "2.12.0-cuda12.6-cudnn9", "2.13.0-cuda13.0-cudnn9")]
+UPSTREAM = [
+    f"docker.io/pytorch/pytorch:{tag}-runtime"
+    for tag in ("2.7.0-cuda12.8-cudnn9", "2.12.0-cuda12.6-cudnn9", "2.13.0-cuda13.0-cudnn9", "2.15.0-cuda13.2-cudnn9")
+]
 
 APT = [name for name, entry in CATALOG.distributions.items() if entry["package_manager"] == "apt"]
 DNF = ["rhel-9", "rocky-9", "almalinux-9", "rhel-10", "rocky-10", "almalinux-10"]
@@ -130,14 +133,20 @@ def broken_rules(host: dict[str, Any], request: dict[str, Any]) -> Iterator[str]
     assert image is not None
     if not at_least(version, CATALOG.cuda["min_driver"][image["cuda"].split(".")[0]]["driver"]):
         yield "cuda"
-    code = image["architectures"].get(PLATFORM[host["architecture"]])
-    if code is not None and not all(fits(code, gpu["compute_capability"]) for gpu in models):
+    if not all(may_run(image, PLATFORM[host["architecture"]], gpu) for gpu in models):
         yield "image"
     kinds = {gpu["fabric"] for gpu in models}
     kind = "imex" if "imex" in kinds else "nvlink5" if "nvlink5" in kinds else "nvswitch" if host["switches"] else None
     parts = (CATALOG.fabric_cell(host["distribution"], "nvidia-cuda", number) or {"parts": {}})["parts"]
     if kind is not None and cell is not None and not set(CATALOG.fabrics[kind]["parts"]) <= set(parts):
         yield "fabric"
+
+
+def may_run(image: Any, platform: str, gpu: dict[str, Any]) -> bool:
+    """By the code of the image; where nobody knows that, by its CUDA."""
+    last = CATALOG.drivers["architectures"][gpu["architecture"]]["last_cuda"]
+    code = image["architectures"].get(platform)
+    return fits(code, gpu["compute_capability"]) if code is not None else last is None or int(image["cuda"].split(".")[0]) <= int(last)
 
 
 def fits(code: str, capability: str) -> bool:

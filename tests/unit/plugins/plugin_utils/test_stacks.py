@@ -17,8 +17,8 @@ from tests.unit.hosts import facts_for
 from tests.unit.plans import lock_for, plan_for
 
 CATALOG = load()
-RTX_PRO, B200, B300, GB300, GH200, H100, H100_PCIE, V100, T4 = (
-    f"10de:{number}" for number in ("2bb5", "2901", "3182", "31c2", "2342", "2330", "2331", "1db5", "1eb8")
+RTX_PRO, B200, B300, GB200, GB300, GH200, H100, H100_PCIE, V100, T4 = (
+    f"10de:{number}" for number in ("2bb5", "2901", "3182", "2941", "31c2", "2342", "2330", "2331", "1db5", "1eb8")
 )
 
 
@@ -179,6 +179,45 @@ def test_an_image_that_nobody_looked_into_is_planned_with_a_warning(gpu: str, on
     plan = plan_of(gpu, on=on, pytorch_image_ref=image)
     assert plan["refusals"] == []
     assert said(plan["warnings"], words), plan["warnings"]
+
+
+UPSTREAM = "docker.io/pytorch/pytorch"
+
+
+@pytest.mark.parametrize("backend", ["cuda", "cpu"])
+@pytest.mark.parametrize("cuda", [cuda for cuda in ("9.2", "10.2", "14.0") if cuda.partition(".")[0] not in CATALOG.cuda["min_driver"]])
+def test_an_image_with_a_cuda_of_which_nothing_is_known_is_refused(cuda: str, backend: str) -> None:
+    image = f"{UPSTREAM}:1.9.0-cuda{cuda}-cudnn7-runtime"
+    plan = plan_of(H100_PCIE, pytorch_image_ref=image, smoke_test_backend=backend)
+    assert plan["refusals"] == (
+        []
+        if backend == "cpu"
+        else [
+            f"The catalog knows nothing of CUDA {cuda.partition('.')[0]}, which {image} has, so nobody knows whether it starts on driver 580.178.04: "
+            "use an image with CUDA 11 or 12 or 13."
+        ]
+    )
+
+
+@pytest.mark.parametrize("gpu", [gpu["pci_ids"][0] for gpu in CATALOG.gpus.values()])
+def test_an_image_whose_cuda_has_dropped_the_gpu_is_refused_though_its_code_is_not_known(gpu: str) -> None:
+    entry = next(known for known in CATALOG.gpus.values() if gpu in known["pci_ids"])
+    family = CATALOG.drivers["architectures"][entry["architecture"]]
+    release = "2026.11-longterm" if "open" in family["flavours"] else "2026.11-legacy"
+    refusals = plan_of(gpu, on="ubuntu-24.04/x86_64", gpu_stack_release=release, pytorch_image_ref=f"{UPSTREAM}:2.15.0-cuda13.2-cudnn9-runtime")["refusals"]
+    ends = f"{family['name']} ends with CUDA 12 and this is CUDA 13, so nothing would run on it: use an image that is built for it."
+    assert len(refusals) == (0 if family["last_cuda"] is None else 1)
+    assert all(ends in sentence for sentence in refusals)
+
+
+@pytest.mark.parametrize("release", CATALOG.pytorch["arm64"]["releases"])
+@pytest.mark.parametrize(
+    ("gpu", "cuda", "fits"), [(GB200, "12.6", False), (T4, "12.6", False), (GH200, "12.6", True), (GB200, "13.0", True), (T4, "13.0", False)]
+)
+def test_upstream_s_images_have_other_code_on_arm64(release: str, gpu: str, cuda: str, fits: bool) -> None:
+    image = f"{UPSTREAM}:{release}-cuda{cuda}-cudnn9-runtime"
+    refusals = plan_of(gpu, on="ubuntu-24.04/aarch64", pytorch_image_ref=image)["refusals"]
+    assert [f"{image} has no code for" in sentence for sentence in refusals] == ([] if fits else [True])
 
 
 def test_an_image_without_the_platform_of_the_host_is_refused() -> None:
