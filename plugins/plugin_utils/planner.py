@@ -103,8 +103,10 @@ def _host(context: Context) -> tuple[list[str], list[str]]:
             )
         )
     elif context.architecture not in known["architectures"]:
-        names = ", ".join(known["architectures"])
-        refusals.append(refusal(f"{known['name']} on {context.architecture} is not supported", "no repository for it is known", f"use {names}"))
+        # What a machine is cannot be changed, what is installed on it can.
+        others = [entry["name"] for entry in catalog.distributions.values() if provisioned(entry) and context.architecture in entry["architectures"]]
+        remedy = f"install one of {', '.join(others)}" if others else f"use a machine with {' or '.join(known['architectures'])}"
+        refusals.append(refusal(f"{known['name']} on {context.architecture} is not supported", "no repository for it is known", remedy))
     refusals += _gpus(context)
     strange = sorted({gpu.pci_id for gpu in context.gpus if gpu.slug is None})
     warnings = [
@@ -135,7 +137,7 @@ def _not_installable(context: Context) -> str:
     in_the_plan = "what would be installed is in the plan"
     if "refused" in known:
         return refusal(f"{known['name']} {known['refused']['what']}", known["refused"]["why"], f"{known['refused']['remedy']}; {in_the_plan}")
-    managers = " and ".join(MANAGERS)
+    managers = " or ".join(MANAGERS)
     return refusal(
         f"{known['name']} is installed with {context.manager}, whose packages the catalog knows",
         f"this version of rackready cannot provision it yet, as it installs with {managers} only",

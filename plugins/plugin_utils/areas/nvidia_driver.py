@@ -498,8 +498,7 @@ def _branch_warnings(context: Context) -> list[str]:
     warnings = []
     since = ended(context, branch_)
     if since is not None:
-        remedy = _instead(context, f"the release's branch is {context.release['driver']['branch']}")
-        warnings.append(f"Driver branch {branch_} {since} and gets no fixes: {remedy}.")
+        warnings.append(f"Driver branch {branch_} {since} and gets no fixes: {_supported(context)}.")
     elif known["status"] == "unclear":
         warnings.append(f"Whether driver branch {branch_} still gets fixes is not known.")
     warnings += unverified(f"What is known of driver branch {branch_}", known)
@@ -512,6 +511,17 @@ def _branch_warnings(context: Context) -> list[str]:
     for gpu in {gpu.pci_id: gpu for gpu in context.gpus if gpu.entry is not None}.values():
         warnings += _gpu_warnings(context, gpu)
     return warnings
+
+
+def _supported(context: Context) -> str:
+    """Where to go from a branch that has ended; that of the release may have ended too, and what the inventory overrides stays in every release."""
+    own = str(context.release["driver"]["branch"])
+    if ended(context, own) is None:
+        return f"the release's branch is {own}"
+    none = "no release of this version of rackready has a supported branch for this host, so look for a newer version of rackready"
+    remedy = instead(context, none)
+    overridden = context.request.driver_version is not None or context.request.driver_branch is not None
+    return f"take nvidia_driver_branch and nvidia_driver_version out of the inventory and {remedy}" if overridden and remedy != none else remedy
 
 
 def _gpu_warnings(context: Context, gpu: Gpu) -> list[str]:

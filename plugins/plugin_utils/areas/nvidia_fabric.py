@@ -39,7 +39,7 @@ def plan(context: Context) -> AreaPlan:
     fabric, parts, cell = context.catalog.fabrics[kind], context.fabric_parts.get(kind), context.fabric_cell
     if parts is None or cell is None:
         what = f"The catalog has no packages of this board's fabric ({', '.join(fabric['parts'])}) that go with driver branch {context.driver_branch}"
-        return AreaPlan(refusals=[refusal(f"{what} for {context.where}", "the fabric would not start", "use another driver branch")])
+        return AreaPlan(refusals=[refusal(f"{what} for {context.where}", "the fabric would not start", _other_branches(context, fabric))])
     warnings = _warnings(context, kind, cell)
     if not context.installable:
         return names_only(
@@ -106,6 +106,17 @@ def plan(context: Context) -> AreaPlan:
         archive_packages=context.to_be_there([*(name for name, entry in parts.items() if entry["version"] is None), context.lock_package]),
         repositories=[repository.question({name: packages[name] for name in packages if name in hold}, locked=locked)] if repository is not None else [],
     )
+
+
+def _other_branches(context: Context, fabric: Table) -> str:
+    """The remedy where the driver's branch has no packages of the fabric: those that have them."""
+    catalog, found = context.catalog, []
+    for name in catalog.drivers["branches"]:
+        driver = catalog.driver_cell(context.distribution, context.architecture, name)
+        cell = catalog.fabric_cell(context.distribution, driver["repository"], name) if driver is not None else None
+        if cell is not None and set(fabric["parts"]) <= set(cell["parts"]):
+            found.append(name)
+    return f"use one of the driver branches {', '.join(found)}" if found else "use another distribution"
 
 
 def _none(context: Context) -> AreaPlan:

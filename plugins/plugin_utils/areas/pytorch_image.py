@@ -158,12 +158,13 @@ def _fits(context: Context) -> list[str]:
         majors = " or ".join(context.catalog.cuda["min_driver"])
         what = f"The catalog knows nothing of CUDA {major}, which {context.image} has"
         return [refusal(what, f"nobody knows whether it starts on {found}", f"use an image with CUDA {majors}")]
+    newer = floor if context.driver_branch == branch(floor) else f"branch {branch(floor)}"
     if not at_least(version, floor) if version is not None else int(context.driver_branch) < int(branch(floor)):
         refusals.append(
             refusal(
                 f"CUDA {major} in {context.image} needs driver {floor} or newer",
                 f"it does not start on {found}",
-                f"use {_older(context, reference, version)}, or driver branch {branch(floor)} or newer",
+                f"use {_older(context, reference, version)}, or driver {newer} or newer",
             )
         )
     for slug, gpu in _models(context).items():

@@ -143,7 +143,43 @@ def test_a_branch_ends_with_the_month_that_was_announced(month: str, ended: bool
     assert said(plan["warnings"], "Driver branch 580 ended in 2028-06 and gets no fixes: set gpu_stack_release: 2026.11-newest.") == ended
 
 
+@pytest.mark.parametrize(
+    ("month", "gpu", "release", "branch", "words"),
+    [
+        ("2028-07", V100, "2026.11-legacy", None, "no release of this version of rackready has a supported branch for this host, so look for a newer version"),
+        ("2030-01", H100_PCIE, "2026.11-longterm", 580, "no release of this version of rackready has a supported branch for this host"),
+        ("2027-04", H100_PCIE, "2026.11-production", None, "set gpu_stack_release: 2026.11-legacy or 2026.11-longterm or 2026.11-newest"),
+        ("2027-04", H100_PCIE, "2026.11-production", 535, "take nvidia_driver_branch and nvidia_driver_version out of the inventory and set gpu_stack_release"),
+        ("2027-04", H100_PCIE, "2026.11-longterm", 595, "the release's branch is 580."),
+    ],
+)
+def test_a_branch_that_ended_is_never_the_remedy_for_itself(month: str, gpu: str, release: str, branch: int | None, words: str) -> None:
+    override: dict[str, Any] = {} if branch is None else {"nvidia_driver_branch": branch}
+    plan = plan_of(gpu, facts={"collected_at": f"{month}-01T00:00:00Z"}, gpu_stack_release=release, **override)
+    assert said(plan["warnings"], f"gets no fixes: {words}"), plan["warnings"]
+
+
+@pytest.mark.parametrize("on", ["debian-12/aarch64", "debian-13/aarch64", "ubuntu-26.04/aarch64"])
+def test_a_machine_with_arm_is_offered_distributions_and_not_another_architecture(on: str) -> None:
+    (sentence,) = plan_of(GH200, on=on, rackready_lock=plans.lock())["refusals"]
+    assert "so no repository for it is known: install one of Ubuntu 22.04 LTS, Ubuntu 24.04 LTS, Red Hat Enterprise Linux 9," in sentence
+    (other,) = plan_of(GH200, on="debian-13/riscv64", rackready_lock=plans.lock())["refusals"]
+    assert other.endswith("so no repository for it is known: use a machine with x86_64.")
+
+
+def test_an_nvlink5_or_nvswitch_board_is_offered_branches_that_have_its_fabric() -> None:
+    offered = plan_of(B200, nvidia_driver_branch=570, rackready_lock=plans.lock())["refusals"]
+    assert said(offered, "so the fabric would not start: use one of the driver branches 580, 590, 595, 610, 615, 620.")
+    none = plan_of(H100, on="sles-15/x86_64", switches=4)["refusals"]
+    assert said(none, "so the fabric would not start: use another distribution.")
+
+
 # --- images
+
+
+def test_a_driver_of_the_right_branch_that_is_too_old_for_cuda_is_not_told_to_use_that_branch() -> None:
+    refusals = plan_of(H100_PCIE, nvidia_driver_version="580.65.05")["refusals"]
+    assert said(refusals, "use nvcr.io/nvidia/pytorch:25.07-py3 or older, or driver 580.65.06 or newer.")
 
 
 def test_an_image_of_a_newer_cuda_than_the_driver_runs_is_refused() -> None:
@@ -306,7 +342,7 @@ def test_a_fabric_whose_packages_nobody_knows_is_refused() -> None:
     refusals = plan_of(*[H100] * 8, switches=4, nvidia_driver_branch=570, pytorch_image_ref="nvcr.io/nvidia/pytorch:25.07-py3")["refusals"]
     assert refusals == [
         "The catalog has no packages of this board's fabric (fabricmanager) that go with driver branch 570 for Debian 13 (trixie) on x86_64, so the fabric "
-        "would not start: use another driver branch."
+        "would not start: use one of the driver branches 580, 590, 595, 610, 615, 620."
     ]
     ubuntu = plan_of(*[H100] * 8, on="ubuntu-24.04/x86_64", switches=4, nvidia_driver_branch=570, pytorch_image_ref="nvcr.io/nvidia/pytorch:25.07-py3")
     assert ubuntu["refusals"] == []
@@ -385,7 +421,7 @@ NOT_PROVISIONED: dict[str, tuple[dict[str, Any], str, list[str], dict[str, Any]]
     ),
     "sles-15/x86_64": (
         {},
-        "is installed with zypper, whose packages the catalog knows, so this version of rackready cannot provision it yet, as it installs with apt and dnf",
+        "is installed with zypper, whose packages the catalog knows, so this version of rackready cannot provision it yet, as it installs with apt or dnf",
         ["nvidia-open-driver-G06-signed-cuda-kmp-default", "nvidia-compute-utils-G06"],
         {"kind": "zypper-version", "form": "<name>=<version>"},
     ),
