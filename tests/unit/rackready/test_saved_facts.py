@@ -42,6 +42,10 @@ def test_facts_are_found_in_whatever_holds_them(tmp_path: Path, content: Any) ->
         ({**FACTS, "schema": 2}, "its facts have schema 2, this planner reads 1"),
         ({**FACTS, "gpus": "eight"}, "at $.gpus ('eight' is not of type 'array')"),
         ({**FACTS, "docker": {}}, "at $.docker"),
+        # Versions that nothing can be compared with.
+        ({**FACTS, "docker": {**FACTS["docker"], "version": "dev"}}, "at $.docker.version"),
+        ({**FACTS, "docker": {**FACTS["docker"], "running_version": ""}}, "at $.docker.running_version"),
+        ({**FACTS, "packages": {**FACTS["packages"], "installed": {"dkms": {"version": "", "held": False}}}}, "at $.packages.installed.dkms.version"),
     ],
 )
 def test_what_is_no_facts_is_told_in_one_sentence(tmp_path: Path, content: Any, words: str) -> None:
