@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ansible_collections.rackready.gpu.plugins.plugin_utils import apt_sources, el_kernels, room, versionlock, yum_sources
@@ -22,7 +22,7 @@ from ansible_collections.rackready.gpu.plugins.plugin_utils.areas import (
 )
 from ansible_collections.rackready.gpu.plugins.plugin_utils.catalog_loader import Catalog
 from ansible_collections.rackready.gpu.plugins.plugin_utils.managers import MANAGERS
-from ansible_collections.rackready.gpu.plugins.plugin_utils.planning import PIN_REMEDY, AreaPlan, Context, Facts, differing, provisioned, refusal
+from ansible_collections.rackready.gpu.plugins.plugin_utils.planning import PIN_REMEDY, AreaPlan, Context, Facts, Gpu, differing, provisioned, refusal
 from ansible_collections.rackready.gpu.plugins.plugin_utils.request import Request
 
 SCHEMA = 1
@@ -30,6 +30,11 @@ SCHEMA = 1
 # What package_set has ansible.builtin.apt write for the time of an installation, so that no service starts before its configuration is there.
 POLICY_RC_D = "/usr/sbin/policy-rc.d"
 LEFT_BY_APT_MODULE = "#!/bin/sh\nexit 101\n"
+
+# Kernel drivers of GPUs that are ours to plan: nouveau is unloaded.
+OUR_KERNEL_DRIVERS = ("nvidia", "nouveau")
+# What gives devices to virtual machines, beside vfio-pci and its variants, such as nvgrace-gpu-vfio-pci for the GPUs of Grace.
+PASSTHROUGH = ("pci-stub", "pciback", "xen-pciback")
 
 # Their roles reload systemd, or install packages and enable units, which does so.
 RELOADING = ("nvidia_driver", "nvidia_fabric", "docker", "nvidia_container_toolkit")
@@ -89,7 +94,7 @@ def _host(context: Context) -> tuple[list[str], list[str]]:
     refusals: list[str] = []
     facts, catalog = context.facts, context.catalog
     for entry in catalog.unsupported.values():
-        if facts["kernel"]["release"].endswith(entry["kernel_suffix"]):
+        if entry["kernel_word"] in facts["kernel"]["release"].split("-"):
             what = f"This is a {entry['name']} (kernel {facts['kernel']['release']})"
             return [refusal(what, entry["why"], "take it out of the inventory")], []
     known = catalog.distributions.get(context.distribution)
@@ -156,20 +161,7 @@ def _gpus(context: Context) -> list[str]:
                 "check that the cards are seated and powered, then look at the BIOS (above-4G decoding) and rescan the bus",
             )
         ]
-    refusals = []
-    foreign = [gpu.pci_bus_id for gpu in gpus if gpu.kernel_driver == "vfio-pci"]
-    if len(foreign) == len(gpus):
-        refusals.append(
-            refusal(
-                f"All {len(gpus)} GPUs are bound to vfio-pci",
-                "they belong to virtual machines and not to this host",
-                "provision the virtual machines instead, or unbind the GPUs",
-            )
-        )
-    elif foreign:
-        refusals.append(
-            refusal(f"GPUs are bound to vfio-pci ({', '.join(foreign)})", "the driver cannot use them", "unbind them, or give all GPUs of the host away")
-        )
+    refusals = _given_away(gpus)
     if expected is None:
         return refusals
     name = context.catalog.gpus[expected.model]["name"]
@@ -203,6 +195,23 @@ def _gpus(context: Context) -> list[str]:
             )
         )
     return refusals
+
+
+def _given_away(gpus: Sequence[Gpu]) -> list[str]:
+    """GPUs that another kernel driver has. Nothing takes them from it: with most such drivers a virtual machine is what uses them."""
+    foreign = [gpu for gpu in gpus if gpu.kernel_driver not in (None, *OUR_KERNEL_DRIVERS)]
+    if not foreign:
+        return []
+    names = sorted({str(gpu.kernel_driver) for gpu in foreign})
+    to_guests = all("vfio" in name or name in PASSTHROUGH for name in names)
+    if len(foreign) < len(gpus):
+        what = f"GPUs are bound to {' and '.join(names)} ({', '.join(gpu.pci_bus_id for gpu in foreign)})"
+        remedy = "unbind them, or give all GPUs of the host away" if to_guests else "unbind them"
+        return [refusal(what, "the driver cannot use them", remedy)]
+    what = f"All {len(gpus)} GPUs are bound to {' and '.join(names)}"
+    if to_guests:
+        return [refusal(what, "they belong to virtual machines and not to this host", "provision the virtual machines instead, or unbind the GPUs")]
+    return [refusal(what, "the driver cannot use them", "unbind the GPUs")]
 
 
 def _machine(context: Context, planned: Mapping[str, AreaPlan]) -> list[str]:

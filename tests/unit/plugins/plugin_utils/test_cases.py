@@ -404,13 +404,14 @@ def test_f14_the_smoke_test_runs_the_very_image_that_jobs_get() -> None:
     assert areas["smoke_test"]["desired"]["image"] == areas["pytorch_image"]["desired"]["pull"] == f"nvcr.io/nvidia/pytorch@{plans.INDEX}"
 
 
-def test_p30_a_host_that_gave_some_gpus_away_is_left_alone_with_their_names() -> None:
+@pytest.mark.parametrize("name", ["vfio-pci", "nvgrace-gpu-vfio-pci", "pci-stub", "pciback"])
+def test_p30_a_host_that_gave_some_gpus_away_is_left_alone_with_their_names(name: str) -> None:
     facts = facts_for()
     for gpu in facts["gpus"][2:4]:
-        gpu["driver"] = "vfio-pci"
+        gpu["driver"] = name
     plan = plan_for(facts)
     assert plan["refusals"] == [
-        f"GPUs are bound to vfio-pci ({BUS_IDS[2]}, {BUS_IDS[3]}), so the driver cannot use them: unbind them, or give all GPUs of the host away."
+        f"GPUs are bound to {name} ({BUS_IDS[2]}, {BUS_IDS[3]}), so the driver cannot use them: unbind them, or give all GPUs of the host away."
     ]
     assert plan["areas"] == {}
 

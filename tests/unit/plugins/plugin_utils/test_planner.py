@@ -126,6 +126,14 @@ def test_a_missing_gpu_is_refused_with_those_that_are_there() -> None:
         ({"architecture": "aarch64"}, {}, "Debian 13 (trixie) on aarch64 is not supported"),
         ({"broken": True}, {}, "dpkg has half-installed packages"),
         ({"busy": "apt-get (pid 123) holds /var/lib/dpkg/lock-frontend"}, {}, "apt-get (pid 123) holds"),
+        ({"bound_to": "nvgrace-gpu-vfio-pci"}, {}, "All 8 GPUs are bound to nvgrace-gpu-vfio-pci, so they belong to virtual machines"),
+        ({"bound_to": "pci-stub"}, {}, "All 8 GPUs are bound to pci-stub, so they belong to virtual machines"),
+        ({"bound_to": "NovaCore"}, {}, "All 8 GPUs are bound to NovaCore, so the driver cannot use them: unbind the GPUs."),
+        *(
+            ({"kernel": kernel, "gpus": gpus}, {}, f"This is a Jetson (kernel {kernel}), so its driver is part of NVIDIA's system image")
+            for kernel in ("5.15.0-1015-nvidia-tegra-rt", "5.15.0-1020-nvidia-tegra-igx", "5.10.104-tegra-custom")
+            for gpus in (0, 1)
+        ),
         ({"kernel": "5.15.148-tegra"}, {}, "This is a Jetson (kernel 5.15.148-tegra), so its driver is part of NVIDIA's system image"),
         ({}, {"nvidia_driver_branch": 999}, "Driver branch 999 is not in the catalog"),
         ({}, {"nvidia_driver_branch": 620, "nvidia_driver_flavour": "proprietary"}, "branch 620 has no proprietary kernel modules"),
