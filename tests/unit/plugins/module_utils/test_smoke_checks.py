@@ -922,6 +922,13 @@ class TestSpeeds:
         bent = {0: {"memory.copy": [measured("memory.copy", 100.0), result("memory.copy", "could_not_run", "x"), result("memory.copy", "fail", "wrong bytes")]}}
         assert by_name(self.of(bent), "speed.memory.copy")[0]["reason"] == "wrong bytes"
 
+    def test_a_gpu_that_hangs_or_crashes_while_it_is_measured_fails(self) -> None:
+        events = [said[: said.index({"event": "stage", "name": "memory.copy"}) + 1] for said in sound()]
+        hung = by_name(judge(ran(events, None, timed_out=True, seconds=300.0))[1], "speed.memory.copy")
+        assert [(check["status"], str(check["reason"]).partition(" for ")[0]) for check in hung] == [("fail", f"rank {rank} hung in it") for rank in range(2)]
+        crashed = by_name(judge(ran([sound()[0], events[1]], 1, stderr=TORCHRUN_CRASH.splitlines()))[1], "speed.memory.copy")
+        assert [(check["status"], check["reason"]) for check in crashed] == [("pass", None), ("fail", "rank 1 crashed in it with SIGSEGV")]
+
     def test_only_what_a_chip_can_do_is_asked_of_it(self) -> None:
         old = gpus(2)[1]._replace(compute_capability="7.5", pci_id="10de:1eb8")
         checks = self.of(cards=[gpus(1)[0], old])

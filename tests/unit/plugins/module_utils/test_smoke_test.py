@@ -77,6 +77,12 @@ class TestVerdicts:
         for check in returned["checks"]:
             valid("check", check)
 
+    def test_each_check_of_each_gpu_is_told_once(self, tmp_path: Path) -> None:
+        """What is looked at before and after the work is told as it was after it."""
+        told = [(check["name"], str(check["gpu"])) for check in run_test(request(), Host(tmp_path).machine())["checks"]]
+        assert {"gpu_count", "gpu_model", "gpu_memory", "device_nodes", "gpu_health"} <= {name for name, _gpu in told}
+        assert sorted(told) == sorted(set(told))
+
     def test_uuids_that_the_plan_could_not_know_are_filled_in(self, tmp_path: Path) -> None:
         host = Host(tmp_path)
         run_test(request(stamp={**STAMP, "gpus": None}), host.machine())
