@@ -173,7 +173,7 @@ def judge(window: Window, gpus: Sequence[ExpectedGpu], loaded: bool = True) -> l
 
 def _make(name: str, gpu: Gpu | None, found: Found, value: Any, *, remedy: str, source: str) -> Check:
     """One check of (status, words) pairs: the worst counts and is said first. Without any it passes."""
-    order = [FAIL, COULD_NOT_RUN, DEGRADED, PASS]
+    order = [FAIL, COULD_NOT_RUN, DEGRADED]
     said = sorted(found, key=lambda entry: order.index(entry[0]))
     status = said[0][0] if said else PASS
     words = "; ".join(words for _status, words in said) or None
@@ -182,18 +182,21 @@ def _make(name: str, gpu: Gpu | None, found: Found, value: Any, *, remedy: str, 
 
 def _counted(name: str, gpu: ExpectedGpu, window: Window, compare: Callable[[Mapping[str, Any], Mapping[str, Any]], tuple[Found, Any]]) -> Check:
     """A check of one GPU's counters before and after."""
-    before, after = window.before.gpus.get(gpu.pci_bus_id), window.after.gpus.get(gpu.pci_bus_id)
-    problem = _unread(window.before, before, "before") or _unread(window.after, after, "after")
-    if problem or before is None or after is None:
+    problem = _unread(gpu, window)
+    if problem:
         return make_check(name, COULD_NOT_RUN, problem, remedy=SMI_REMEDY, source=BOTH, gpu=gpu.gpu)
-    found, value = compare(before, after)
+    found, value = compare(window.before.gpus[gpu.pci_bus_id], window.after.gpus[gpu.pci_bus_id])
     return _make(name, gpu.gpu, found, value, remedy=RESET, source=BOTH)
 
 
-def _unread(snapshot: Snapshot, counters: Mapping[str, Any] | None, when: str) -> str | None:
-    if snapshot.problem:
-        return f"the counters {when} the test are not known: {snapshot.problem}"
-    return None if counters is not None else f"nvidia-smi did not list the GPU {when} the test"
+def _unread(gpu: ExpectedGpu, window: Window) -> str | None:
+    """Why a GPU's counters cannot be compared, or None."""
+    for snapshot, when in ((window.before, "before"), (window.after, "after")):
+        if snapshot.problem:
+            return f"the counters {when} the test are not known: {snapshot.problem}"
+        if gpu.pci_bus_id not in snapshot.gpus:
+            return f"nvidia-smi did not list the GPU {when} the test"
+    return None
 
 
 def _more(before: Mapping[str, Any], after: Mapping[str, Any], names: Sequence[str]) -> tuple[dict[str, int], Found]:
@@ -278,11 +281,11 @@ def nvlink(gpu: ExpectedGpu, window: Window) -> Check:
 
 def throttle(gpu: ExpectedGpu, window: Window) -> Check:
     """Whether the clocks were held back for heat or by the power supply, as a bit mask: a power cap alone is what every busy card shows."""
-    before, after = window.before.gpus.get(gpu.pci_bus_id), window.after.gpus.get(gpu.pci_bus_id)
-    problem = _unread(window.before, before, "before") or _unread(window.after, after, "after")
+    problem = _unread(gpu, window)
     source = "nvidia-smi, before, during and after"
-    if problem or before is None or after is None:
+    if problem:
         return make_check(THROTTLE, COULD_NOT_RUN, problem, remedy=SMI_REMEDY, source=source, gpu=gpu.gpu)
+    before, after = window.before.gpus[gpu.pci_bus_id], window.after.gpus[gpu.pci_bus_id]
     masks = [reading.mask for reading in window.readings.get(gpu.pci_bus_id, []) if reading.mask is not None]
     seen = 0
     for mask in masks:
@@ -292,11 +295,14 @@ def throttle(gpu: ExpectedGpu, window: Window) -> Check:
     hot = {name: count for name, count in grown.items() if THROTTLE_BITS[name] & HOT and count > 0}
     found: Found = []
     for name, microseconds in hot.items():
-        part = microseconds / (window.seconds * 1e6) if window.seconds > 0 else 1.0
+        part = microseconds / (max(1.0, window.seconds) * 1e6)
         found.append((FAIL if part >= HOT_PART else DEGRADED, f"{name} for {microseconds / 1e6:.1f} s of {window.seconds:.0f} s"))
     uncounted = _names(seen & HOT & ~sum(THROTTLE_BITS[name] for name in grown))
     if uncounted:
         found.append((FAIL, f"{', '.join(uncounted)} while it worked"))
+    contradicted = _names(seen & HOT & sum(THROTTLE_BITS[name] for name in grown if name not in hot))
+    if contradicted:
+        found.append((DEGRADED, f"{', '.join(contradicted)} while it worked, of which no time was counted"))
     if seen & THROTTLE_BITS["hw_slowdown"] and not seen & HOT and not hot:
         found.append((DEGRADED, "hw_slowdown while it worked, without heat or a power brake: it may have been a change of clocks"))
     if not masks and not grown:
@@ -370,7 +376,7 @@ def _logged(name: str, kind: str, devices: Sequence[str | None], gpu: Gpu | None
     new = [event for device in devices for event in window.new.of(kind, device)]
     for status in (FAIL, DEGRADED):
         events = [event for event in new if severity(event) == status]
-        application = [event for event in events if status == DEGRADED and event.kind == "xid" and event.code in APPLICATION_XIDS]
+        application = [event for event in events if event.kind == "xid" and event.code in APPLICATION_XIDS]
         for part, words in (([event for event in events if event not in application], ""), (application, ", which an application causes as a rule")):
             if part:
                 where = "" if gpu else f" of {', '.join(sorted({event.device or 'an unknown device' for event in part}))}"

@@ -58,7 +58,7 @@ def status_of(seen: Window, name: str, loaded: bool = True) -> list[str]:
 class TestNothing:
     def test_a_window_in_which_nothing_happened(self) -> None:
         checks = judge(window(), gpus(2))
-        assert {check["status"] for check in checks} == {"pass"}
+        assert {(check["status"], check["reason"], check["remedy"]) for check in checks} == {("pass", None, None)}
         assert {(check["name"], check["gpu"]["pci_bus_id"] if check["gpu"] else None) for check in checks} == {
             *((name, bus_id) for name in smoke_window.OF_EACH_GPU for bus_id in BUS_IDS[:2]),
             ("window.sxid", None),
@@ -70,8 +70,9 @@ class TestNothing:
         changes: dict[str, Any] = {when: silent}
         seen = window(**changes)
         for name in ("window.ecc", "window.row_remap", "window.replay", "window.throttle", "window.nvlink"):
-            assert status_of(seen, name) == ["could_not_run"] * 2, name
+            assert [(check["status"], check["gpu"]) for check in named(seen, name)] == [("could_not_run", gpu.gpu) for gpu in gpus(2)], name
             assert "did not end within 15 s" in str(named(seen, name)[0]["reason"])
+            assert status_of(window(before=silent, after=silent), name) == ["could_not_run"] * 2, name
         assert status_of(seen, "window.xid") == ["pass"] * 2
 
     @pytest.mark.parametrize("when", ["before", "after"])
@@ -82,6 +83,7 @@ class TestNothing:
         for name in ("window.ecc", "window.row_remap", "window.replay", "window.throttle", "window.nvlink"):
             assert status_of(seen, name) == ["pass", "could_not_run"], name
         assert named(seen, "window.ecc")[1]["reason"] == f"nvidia-smi did not list the GPU {when} the test"
+        assert named(seen, "window.nvlink")[1]["reason"] == "nvidia-smi did not list the GPU's links"
 
 
 class TestMemory:
@@ -155,7 +157,14 @@ class TestReplays:
             assert named(seen, "window.replay")[1]["reason"] == f"{new} packets of its PCIe link were sent again within {seconds} s"
 
     def test_not_reported_or_reset(self) -> None:
-        assert status_of(after("replays", {"value": None}), "window.replay") == ["pass", "degraded"]
+        unknown = after("replays", {"value": None})
+        # Where one of the two is not known, nothing can be said to have come.
+        for seen in (unknown, unknown._replace(before=unknown.after, after=unknown.before)):
+            checks = named(seen, "window.replay")
+            assert [(check["status"], check["reason"]) for check in checks] == [
+                ("pass", None),
+                ("degraded", "nvidia-smi does not report on this GPU: replays"),
+            ]
         assert status_of(after("replays", {"value": 3}), "window.replay") == ["pass", "could_not_run"]
 
 
@@ -182,6 +191,13 @@ class TestNvlink:
         checks = named(nvlinks(change), "window.nvlink")
         assert [check["status"] for check in checks] == ["pass", status]
         assert words in str(checks[1]["reason"])
+        [(name, count)] = change[3].items()
+        new = count - links()[3][name]
+        assert checks[1]["value"] == {"links": 18, "new": {f"3: {name}": new} if new > 0 else {}}
+
+    @pytest.mark.parametrize(("new", "status"), [(99, "degraded"), (100, "fail")])
+    def test_a_test_of_less_than_a_second_counts_as_one_of_a_second(self, new: int, status: str) -> None:
+        assert status_of(nvlinks({3: {"CRC Errors": 2 + new}})._replace(seconds=0.5), "window.nvlink") == ["pass", status]
 
     def test_a_link_that_went_down(self) -> None:
         end = snapshot()
@@ -196,17 +212,33 @@ class TestNvlink:
         checks = named(seen, "window.nvlink")
         assert {(check["status"], check["reason"]) for check in checks} == {("degraded", "nvidia-smi reports no errors of NVLink 0")}
 
-    def test_a_counter_that_is_not_reported_afterwards_is_named(self) -> None:
-        seen = window(after=snapshot()._replace(nvlinks={uuid_of(index): {0: {"Replay Errors": 0}} for index in range(2)}))
-        before = snapshot()._replace(nvlinks={uuid_of(index): {0: {"Replay Errors": 0, "CRC Errors": 0}} for index in range(2)})
-        assert status_of(seen._replace(before=before), "window.nvlink") == ["degraded"] * 2
+    def test_a_counter_that_is_reported_once_only_is_named(self) -> None:
+        less = snapshot()._replace(nvlinks={uuid_of(index): {0: {"Replay Errors": 0}} for index in range(2)})
+        more = snapshot()._replace(nvlinks={uuid_of(index): {0: {"Replay Errors": 0, "CRC Errors": 0}} for index in range(2)})
+        assert status_of(window(before=more, after=less), "window.nvlink") == ["degraded"] * 2
+        assert status_of(window(before=less, after=more), "window.nvlink") == ["degraded"] * 2
+
+    @pytest.mark.parametrize("when", ["before", "after"])
+    def test_a_listing_that_broke_off_or_is_empty_once_only_is_no_pass(self, when: str) -> None:
+        broken: dict[str, Any] = {when: snapshot()._replace(nvlink_problem="nvidia-smi nvlink -e exited 6")}
+        empty: dict[str, Any] = {when: snapshot()._replace(nvlinks={})}
+        for changes, reason in ((broken, "nvidia-smi nvlink -e exited 6"), (empty, "nvidia-smi did not list the GPU's links")):
+            checks = named(window(**changes), "window.nvlink")
+            assert [(check["status"], check["reason"]) for check in checks] == [("could_not_run", reason)] * 2
+
+    def test_links_that_came_up_during_the_test_are_no_error(self) -> None:
+        late = snapshot()._replace(nvlinks={uuid_of(0): {}, uuid_of(1): {}})
+        checks = named(window(before=late), "window.nvlink")
+        assert {(check["status"], check["reason"], check["value"]["links"]) for check in checks} == {("pass", None, 18)}
 
     def test_a_host_and_a_gpu_without_links(self) -> None:
         none = snapshot()._replace(nvlinks={})
         checks = named(window(before=none, after=none), "window.nvlink")
+        assert [(check["gpu"], check["value"]) for check in checks] == [(gpu.gpu, {"links": 0}) for gpu in gpus(2)]
         assert {(check["status"], check["reason"]) for check in checks} == {("pass", "nvidia-smi reports no NVLink on this host")}
         bare = snapshot()._replace(nvlinks={uuid_of(0): {}, uuid_of(1): {}})
         checks = named(window(before=bare, after=bare), "window.nvlink")
+        assert [(check["gpu"], check["value"]) for check in checks] == [(gpu.gpu, {"links": 0}) for gpu in gpus(2)]
         assert {(check["status"], check["reason"]) for check in checks} == {("pass", "nvidia-smi reports no NVLink on this GPU")}
 
 
@@ -230,12 +262,19 @@ class TestThrottle:
             ([], {"hw_power_brake_slowdown": 1}, "degraded", "hw_power_brake_slowdown for 0.0 s"),
             ([0x4 | 0x8], {}, "degraded", "hw_slowdown while it worked, without heat or a power brake"),
             ([0x8 | 0x40], {"hw_thermal_slowdown": 30_000_000}, "fail", "hw_thermal_slowdown for 30.0 s"),
+            ([0x8], {"hw_thermal_slowdown": 30_000_000}, "fail", "hw_thermal_slowdown for 30.0 s"),
+            # What was seen and not counted is no pass either.
+            ([0x40], {}, "degraded", "hw_thermal_slowdown while it worked, of which no time was counted"),
+            ([0x8 | 0x40], {}, "degraded", "hw_thermal_slowdown while it worked, of which no time was counted"),
+            ([0x20 | 0x80], {"hw_power_brake_slowdown": 30_000_000}, "fail", "hw_power_brake_slowdown for 30.0 s of 60 s; sw_thermal_slowdown while it worked"),
         ],
     )
     def test_counted_time_decides(self, masks: list[int | None], microseconds: dict[str, int], status: str, words: str) -> None:
         checks = named(throttled(masks, **microseconds), "window.throttle")
         assert [check["status"] for check in checks] == ["pass", status]
-        assert words in str(checks[1]["reason"])
+        assert str(checks[1]["reason"] or "").startswith(words)
+        # One word for one thing: a slowdown whose reason is known is not said to be without one.
+        assert ("hw_slowdown while" in str(checks[1]["reason"])) == words.startswith("hw_slowdown")
 
     @pytest.mark.parametrize(
         ("masks", "status", "words"),
@@ -256,9 +295,21 @@ class TestThrottle:
         assert [check["status"] for check in checks] == ["pass", status]
         assert words in str(checks[1]["reason"])
 
-    def test_what_was_seen_is_told_by_name(self) -> None:
-        assert named(throttled([0x4, 0x1]), "window.throttle")[1]["value"]["seen"] == ["gpu_idle", "sw_power_cap"]
-        assert named(throttled([0x4, 0x1]), "window.throttle")[1]["value"]["mask"] == "0x5"
+    def test_only_time_that_was_counted_before_and_after_can_have_come(self) -> None:
+        hot = throttled([], hw_thermal_slowdown=30_000_000)
+        assert status_of(hot._replace(before=hot.after), "window.throttle") == ["pass", "pass"]
+        silent = throttled([], hw_thermal_slowdown=None)
+        assert status_of(hot._replace(before=silent.after), "window.throttle") == ["pass", "pass"]
+
+    @pytest.mark.parametrize(("microseconds", "status"), [(9_999, "degraded"), (10_000, "fail")])
+    def test_a_test_of_less_than_a_second_counts_as_one_of_a_second(self, microseconds: int, status: str) -> None:
+        seen = throttled([], hw_thermal_slowdown=microseconds)._replace(seconds=0.0)
+        assert status_of(seen, "window.throttle") == ["pass", status]
+
+    @pytest.mark.parametrize(("masks", "seen", "mask"), [([], [], "0x0"), ([0x4], ["sw_power_cap"], "0x4"), ([0x4, 0x1], ["gpu_idle", "sw_power_cap"], "0x5")])
+    def test_what_was_seen_is_told_by_name(self, masks: list[int | None], seen: list[str], mask: str) -> None:
+        value = named(throttled(masks), "window.throttle")[1]["value"]
+        assert (value["seen"], value["mask"]) == (seen, mask)
 
 
 SLOT = Slot(5, 16)
@@ -286,6 +337,8 @@ class TestLink:
         [
             ([Reading(COPY, None, 5, 16)], Slot(5, 16), "pass", ""),
             ([Reading(COPY, None, 1, 16), Reading(COPY, None, 5, 16)], Slot(5, 16), "pass", ""),
+            ([Reading(COPY, None, 5, 8), Reading(COPY, None, 5, 16)], Slot(5, 16), "pass", ""),
+            ([Reading(COPY, None, None, 16), Reading(COPY, None, 5, None)], Slot(5, 16), "pass", ""),
             ([Reading(COPY, None, 4, 16)], Slot(4, 16), "pass", ""),
             ([Reading(COPY, None, 5, 8)], Slot(5, 8), "pass", ""),
             ([Reading(COPY, None, 4, 16)], Slot(5, 16), "fail", "runs at generation 4, card and slot can do 5"),
@@ -305,11 +358,11 @@ class TestLink:
         checks = named(linked(readings, slot), "pcie_link")
         assert [check["status"] for check in checks] == ["pass", status]
         assert words in str(checks[1]["reason"] or "")
-        assert checks[1]["gpu"] == gpus(2)[1].gpu
+        assert (checks[1]["gpu"], checks[1]["source"]) == (gpus(2)[1].gpu, "sysfs and nvidia-smi while it copied")
 
     def test_an_idle_link_counts_where_nothing_could_load_it(self) -> None:
-        seen = linked([Reading(None, None, 5, 16)])
-        assert status_of(seen, "pcie_link", loaded=False) == ["pass", "pass"]
+        checks = named(linked([Reading(None, None, 5, 16)]), "pcie_link", loaded=False)
+        assert [(check["status"], check["source"]) for check in checks] == [("pass", "sysfs and nvidia-smi")] * 2
         assert status_of(linked([Reading(None, None, 3, 16)]), "pcie_link", loaded=False) == ["pass", "fail"]
         assert status_of(linked([]), "pcie_link", loaded=False) == ["pass", "could_not_run"]
         assert named(linked([]), "pcie_link", loaded=False)[1]["reason"] == "its PCIe link could not be read"
@@ -402,7 +455,7 @@ class TestKernelLog:
         seen = window(new=logged(XID.format(code, text)))
         checks = named(seen, "window.xid")
         assert [(check["status"], check["gpu"]) for check in checks] == [("pass", gpus(1)[0].gpu), (status, gpus(2)[1].gpu)]
-        assert f"Xid {code} during the test" in str(checks[1]["reason"])
+        assert str(checks[1]["reason"]).count(f"Xid {code} during the test") == 1
         assert ("which an application causes as a rule" in str(checks[1]["reason"])) == (status == "degraded" and code in smoke_window.APPLICATION_XIDS)
 
     def test_a_flood_hides_nothing_and_keeps_little(self) -> None:
@@ -418,8 +471,10 @@ class TestKernelLog:
         checks = named(window(earlier=earlier), "window.xid")
         assert [check["status"] for check in checks] == ["pass", "pass"]
         assert checks[1]["reason"] == "before the test, since the log begins: Xid 31 x2, Xid 79"
-        assert checks[1]["value"]["earlier"] == "Xid 31 x2, Xid 79"
-        assert checks[0]["reason"] is None
+        assert checks[1]["value"] == {"new": {}, "earlier": "Xid 31 x2, Xid 79"}
+        assert (checks[0]["reason"], checks[0]["value"]) == (None, {"new": {}, "earlier": None})
+        again = named(window(earlier=earlier, new=logged(XID.format(48, "x"))), "window.xid")[1]
+        assert str(again["reason"]).startswith("Xid 48 during the test") and "before the test" not in str(again["reason"])
 
     def test_one_of_a_gpu_that_nobody_expects_counts(self) -> None:
         seen = window(new=logged("NVRM: Xid (PCI:0000:99:00): 79, x", "NVRM: Xid (PCI:::): 79, x"))
@@ -432,8 +487,10 @@ class TestKernelLog:
         blind = window(log_problem="/dev/kmsg: Operation not permitted, and there is no journal")
         assert status_of(blind, "window.xid") == ["could_not_run"] * 2
         assert status_of(blind, "window.sxid") == ["could_not_run"]
+        assert named(blind, "window.xid")[0]["remedy"] == "read it with `dmesg` or `journalctl -k` on the host"
         both = blind._replace(new=logged(XID.format(79, "x"), XID.format(13, "x")))
         assert status_of(both, "window.xid") == ["could_not_run", "fail"]
+        assert named(both, "window.xid")[1]["remedy"] == smoke_window.DMESG
         assert status_of(blind._replace(new=logged(XID.format(13, "x"))), "window.xid") == ["could_not_run", "could_not_run"]
 
     @pytest.mark.parametrize(("fatal", "status"), [("Fatal", "fail"), ("Non-fatal", "degraded"), ("Severity 1", "fail")])
@@ -441,19 +498,36 @@ class TestKernelLog:
         [check] = named(window(new=logged(SXID.format(24007, fatal))), "window.sxid")
         assert (check["status"], check["gpu"]) == (status, None)
         assert str(check["reason"]).startswith("SXid 24007 of 0000:c1:00.0 during the test (nvidia-nvswitch3")
+        # The numbers of a switch have nothing to do with those of a GPU.
+        [low] = named(window(new=logged(SXID.format(31, fatal))), "window.sxid")
+        assert low["status"] == status and "application" not in str(low["reason"])
         [old] = named(window(earlier=logged(SXID.format(24007, fatal))), "window.sxid")
         assert (old["status"], old["reason"]) == ("pass", "before the test, since the log begins: SXid 24007")
+
+    def test_a_switch_is_no_gpu_also_where_both_are_unknown_devices(self) -> None:
+        seen = window(new=logged(SXID.format(24007, "Non-fatal")))
+        assert status_of(seen, "window.xid") == ["pass", "pass"]
+        seen = window(new=logged("NVRM: Xid (PCI:::): 79, x", "nvidia-nvswitch3: SXid (PCI:::): 24007, Non-fatal"))
+        [*_, of_gpu], [of_switch] = named(seen, "window.xid"), named(seen, "window.sxid")
+        assert (of_gpu["status"], list(of_gpu["value"]["new"])) == ("fail", ["NVRM: Xid (PCI:::): 79, x"])
+        assert (of_switch["status"], list(of_switch["value"]["new"])) == ("degraded", ["nvidia-nvswitch3: SXid (PCI:::): 24007, Non-fatal"])
 
     def test_words_about_peer_memory_are_kept_few(self) -> None:
         events = logged(*[f"nvidia_peermem: disagrees about version of symbol ib_{number}" for number in range(100)], "nv_peer_mem: Unknown symbol x", "peer")
         assert len(events.of_peer_memory) == smoke_window.KEPT_LINES == 20
-        assert logged("nv_peer_mem: Unknown symbol x").of_peer_memory == ["nv_peer_mem: Unknown symbol x"]
+        assert logged(XID.format(79, "x"), "nv_peer_mem: Unknown symbol x").of_peer_memory == ["nv_peer_mem: Unknown symbol x"]
 
     def test_where_nothing_was_started_the_log_is_advice(self) -> None:
         check = said_before(logged(XID.format(119, "Timeout after 6s of waiting for RPC")))
         assert (check["status"], check["required"]) == ("degraded", False)
         assert "Xid (PCI:0000:1b:00): 119" in str(check["reason"])
-        assert said_before(Events())["status"] == "pass"
+        nothing = said_before(Events())
+        assert (nothing["status"], nothing["reason"], nothing["remedy"]) == ("pass", None, None)
+
+    def test_four_events_of_before_are_said_and_all_are_kept(self) -> None:
+        lines = [XID.format(code, "x") for code in (48, 63, 64, 79, 95)]
+        check = said_before(logged(*lines, lines[0]))
+        assert (check["reason"], check["value"]) == ("; ".join(lines[:4]), {line: 2 if line == lines[0] else 1 for line in lines})
 
     @given(st.text(max_size=120))
     def test_any_line_is_taken(self, line: str) -> None:
