@@ -28,7 +28,6 @@ ACCEPTED = "accepted"
 SIMULATED = "simulated"
 REJECTED = "rejected"
 INCOMPLETE = "incomplete"
-VERDICTS = (ACCEPTED, SIMULATED, REJECTED, INCOMPLETE)
 NO_RESULT = "there is no result of it"
 # What 'accepted' is called, by backend: arithmetic on a CPU says nothing about a GPU, and the word must not claim it.
 ACCEPTED_AS = {"cuda": ACCEPTED, "cpu": SIMULATED}

@@ -47,6 +47,12 @@ def test_everything_that_counts_on_gpus(tier: str, host: set[str], gpu: set[str]
     assert found == {None: HOST | host, BUS_IDS[0]: CARD | gpu, BUS_IDS[1]: CARD | gpu}
 
 
+def test_a_tier_shows_what_itself_and_shallower_ones_would() -> None:
+    tiers = ("quick", "accept", "burn")
+    shown = {tested: [wanted for wanted in tiers if smoke_tiers.covers(tested, wanted)] for tested in (*tiers, "odd", None)}
+    assert shown == {"quick": ["quick"], "accept": ["quick", "accept"], "burn": list(tiers), "odd": [], None: []}
+
+
 def test_on_the_cpu_no_image_and_no_way_to_the_device_is_looked_at() -> None:
     left_out = {"image_architecture", "image_cuda", "libcuda", "speed.copy.host_to_device", "speed.copy.device_to_host"}
     assert wanted(gpus(1), "quick", "cpu") == {None: HOST, BUS_IDS[0]: (CARD | QUICK) - left_out}
