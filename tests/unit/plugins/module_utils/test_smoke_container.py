@@ -16,7 +16,7 @@ from ansible_collections.rackready.gpu.plugins.module_utils.smoke_container impo
     parse_size,
     without_result,
 )
-from ansible_collections.rackready.gpu.plugins.module_utils.smoke_run import ChildResult, Outcome, Transcript
+from ansible_collections.rackready.gpu.plugins.module_utils.smoke_run import ChildResult, Cluster, Outcome, Transcript
 from ansible_collections.rackready.gpu.plugins.module_utils.verdict import Check
 
 from tests.unit.hosts import BUS_IDS
@@ -238,6 +238,12 @@ class TestLimits:
         found = limit_problems({**LIMITS, "shm_bytes": shm}, container(shm_size=asked))
         assert len(found) == (words is not None)
         assert all(problem.startswith(f"/dev/shm has {shm} bytes") and str(words) in problem for problem in found)
+
+    @pytest.mark.parametrize(("interfaces", "seen"), [(["eth0", "lo"], True), (["lo"], False), ([], False), (None, False)])
+    def test_of_several_hosts_each_needs_the_interface_to_the_others(self, interfaces: Any, seen: bool) -> None:
+        cluster = Cluster(ranks=(2, 2), node=0, address="10.0.0.1", interface="eth0", master="10.0.0.1", port=29500)
+        found = limit_problems({**LIMITS, "interfaces": interfaces}, container(cluster=cluster))
+        assert found == ([] if seen else [f"the network interfaces that are up are {interfaces}, and eth0 is not among them"])
 
     @pytest.mark.parametrize(("text", "size"), [("2t", 2**41), ("3b", 3), ("3", 3), ("1k", 1024), ("1m", 2**20), ("1g", 2**30), (" 1 G ", 2**30)])
     def test_every_unit(self, text: str, size: int) -> None:
