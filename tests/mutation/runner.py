@@ -35,6 +35,7 @@ MODULES = (
     "kernel_log",
     "smoke_alone",
     "smoke_checks",
+    "smoke_cluster",
     "smoke_container",
     "smoke_evidence",
     "smoke_figures",
@@ -48,7 +49,7 @@ MODULES = (
     "smoke_watch",
     "smoke_window",
 )
-FILES = tuple(f"{TESTS}/test_{name}.py" for name in (*MODULES, "smoke_cluster", "smoke_test", "smoke_cases", "smoke_whole"))
+FILES = tuple(f"{TESTS}/test_{name}.py" for name in (*MODULES, "smoke_test", "smoke_cases", "smoke_whole"))
 EQUIVALENT = Path(__file__).with_name("equivalent.txt")
 # Tests with processes that hang, with an archive, and with many examples, which say nothing that the others do not.
 SLOW = "not v22 and not archive and not TestAlways"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -145,9 +146,19 @@ class TestSound:
     def test_on_the_cpu_two_processes_are_enough(self, tmp_path: Path) -> None:
         assert (ranks_of("cuda", 8), ranks_of("cpu", 8), ranks_of("cpu", 1)) == (8, CPU_RANKS, 1)
         report, _host = run(tmp_path, backend="cpu", ranks=[1, 2], host=Clustered(tmp_path, events=[said(0, "cpu"), said(1, "cpu")]))
-        assert statuses(report)["hosts_transport"] == {"pass"}
+        [way] = [check for check in report["checks"] if check["name"] == "hosts_transport"]
+        assert (way["status"], way["reason"], way["value"]) == ("pass", "gloo over eth0", {"networks": {"gloo": 1}})
         # Three ranks, where these said six.
         assert statuses(report)["all_reduce_exact"] == {"could_not_run"}
+
+    @pytest.mark.parametrize(("gpus", "cpus", "threads"), [(2, 16, 8), (2, 1, 1), (1, None, 1), (2, None, 1)])
+    def test_the_processes_of_a_host_share_its_cores(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gpus: int, cpus: int | None, threads: int) -> None:
+        monkeypatch.setattr(os, "cpu_count", lambda: cpus)
+        changes: dict[str, Any] = {"gpus": request().gpus[:gpus], "ranks": [4, gpus], "bought": Bought(MODEL, gpus)}
+        for backend, each in (("cuda", threads), ("cpu", 1)):
+            host = Clustered(tmp_path, facts=[facts_for(**{**CONVERGED, "gpus": gpus})])
+            run(tmp_path, host=host, backend=backend, **changes)
+            assert [container.threads for container in host.containers] == [each]
 
     def test_neither_stamp_nor_verdict_of_the_single_host_test_is_touched(self, tmp_path: Path) -> None:
         host = Clustered(tmp_path).with_stamp(OLD)
@@ -356,6 +367,22 @@ class TestWhoIsAtFault:
         report = self.report(tmp_path, change)
         assert (report["pairs"], report["pairs_reason"]) == (None, "no time left: it needs 1 s")
 
+    def test_a_figure_that_failed_is_none_also_where_it_came_with_numbers(self, tmp_path: Path) -> None:
+        def change(events: list[list[Event]]) -> None:
+            kept = [event for event in events[0] if event["event"] != "measured"]
+            failed = [result(name, "fail", None, figure("all_reduce.busbw")) for name in ("hosts.pair.busbw", "all_reduce.busbw")]
+            events[0] = [*kept[:-1], *failed, kept[-1]]
+
+        report = self.report(tmp_path, change)
+        assert (report["pairs"], report["pairs_reason"]) == (None, "rank 4 gave no reason")
+        assert (report["all_reduce"], report["all_reduce_reason"]) == (None, "the payload gave no reason")
+
+    def test_of_torch_any_rank_may_tell(self, tmp_path: Path) -> None:
+        def change(events: list[list[Event]]) -> None:
+            events[0] = [event for event in events[0] if event.get("name") != "torch"]
+
+        assert self.report(tmp_path, change)["torch"]["torch"] == "2.11.0"
+
     def test_an_interface_that_the_container_does_not_see(self, tmp_path: Path) -> None:
         report, _host = run(tmp_path, interface="eth9")
         [check] = [check for check in report["checks"] if check["name"] == "container_limits"]
@@ -385,9 +412,21 @@ class TestTransport:
         assert self.transport(tmp_path, {"Socket": 4}, infiniband=[])["status"] == "pass"
 
     def test_nccl_that_tells_nothing(self, tmp_path: Path) -> None:
-        assert self.transport(tmp_path, {})["status"] == "degraded"
+        check = self.transport(tmp_path, {})
+        assert (check["status"], check["remedy"]) == ("degraded", "see container_run")
         check = self.transport(tmp_path, {}, env={"NCCL_DEBUG": "INFO"})
         assert check["remedy"] == "leave NCCL_DEBUG and NCCL_DEBUG_FILE out of smoke_test_env"
+
+    @pytest.mark.parametrize("told", [None, "x", {}, {"networks": None, "direct": None}])
+    def test_what_is_no_account_of_it_counts_as_none(self, tmp_path: Path, told: Any) -> None:
+        def change(events: list[list[Event]]) -> None:
+            for event in [event for one in events for event in one if event.get("name") == "nccl"]:
+                event["value"] = told
+
+        report, _host = run(tmp_path, host=Clustered(tmp_path, events=bent(change)))
+        [check] = [check for check in report["checks"] if check["name"] == "hosts_transport"]
+        assert (check["status"], check["reason"]) == ("degraded", "NCCL did not tell how it reached other hosts")
+        assert (check["value"]["networks"], check["value"]["gpu_direct"]) == ({}, 0)
 
 
 class TestRequest:
