@@ -166,6 +166,14 @@ class TestSound:
         assert host.stamp == OLD
         assert not {"verdict", "stamp"} & set(report)
 
+    def test_only_root_writes_where_the_state_is_kept(self, tmp_path: Path) -> None:
+        before = os.umask(0)
+        try:
+            _report, host = run(tmp_path)
+        finally:
+            os.umask(before)
+        assert host.state_dir.stat().st_mode & 0o777 == 0o755
+
 
 class TestCommand:
     def command(self, tmp_path: Path, **changes: Any) -> list[str]:
